@@ -61,7 +61,7 @@ class BatchIterator(Generic[BatchType]):
         with profiled_next(self._cursor()):
             return self._take(self._number)
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, Any]:
         """As `Loader.state_dict`."""
         return self._loader.state_dict()
 

@@ -256,7 +256,7 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
             raise ConfigError(f"set_epoch({epoch!r}): use a whole number from 0 to 2**60")
         self._delivery.set_epoch(epoch.__index__())
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, Any]:
         """Say where the training is.
 
         It counts the batches that `next()` has returned, not those made ahead. Connects to the

@@ -43,7 +43,7 @@ class LoaderState:
     bad: int = 0
     numpy: str = NUMPY
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """The state as plain ints, strings and dicts.
 
         It is the same on every rank of a run whose ranks have met the same number of bad samples.

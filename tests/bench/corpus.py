@@ -41,7 +41,7 @@ class Plain:
         self.path, self.count = path, count
 
     @cached_property
-    def _read(self) -> Callable[[bytes], memoryview]:
+    def _read(self) -> Callable[[bytes], Any]:
         import lmdb
 
         self._env = lmdb.open(self.path, subdir=False, readonly=True, lock=False, readahead=False)
@@ -89,6 +89,7 @@ class Photos(Plain):
         if self.names:
             index = int(self.names[index].rpartition("_")[2].partition(".")[0])
         image = cv2.imdecode(np.frombuffer(self.value(index), np.uint8), cv2.IMREAD_COLOR)
+        assert image is not None
         rng = np.random.default_rng(index)
         top, left, height, width = crop(rng, *image.shape[:2])
         image = cv2.resize(

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -170,10 +171,8 @@ def by_hand(config: str, device: str, batches: int, **options: Any) -> dict[str,
 
 def dataloader(folder: str, device: str, batches: int) -> dict[str, float]:
     sys.path.insert(0, folder)
-    from gpu_pictures import Pictures
-
     loader: Any = torch.utils.data.DataLoader(
-        Pictures(SAMPLES, SIDE),
+        import_module("gpu_pictures").Pictures(SAMPLES, SIDE),
         batch_size=ROWS,
         shuffle=True,
         drop_last=True,
@@ -248,7 +247,7 @@ def _daemon(config: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=200)
     parser.add_argument("--device", default="cuda")

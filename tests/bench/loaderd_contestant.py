@@ -28,7 +28,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lib import COUNTS, DATA, LABEL, Config, LmdbDataset, key, limit_native_threads
+from lib import (  # pyright: ignore[reportMissingImports] - of the folder that this goes into
+    COUNTS,
+    DATA,
+    LABEL,
+    Config,
+    LmdbDataset,
+    key,
+    limit_native_threads,
+)
 
 VENV = "v213"
 READS = "loaderd/{kind}"
@@ -214,7 +222,7 @@ def serve(cfg: Config, ready: Callable[[], None]) -> None:
     """A trainer may come at once: a Loader waits for its daemon, as where both are started by one
     script.
     """
-    variant = set(VARIANT.split("+"))
+    variant: set[str] = set(VARIANT.split("+"))
     for left in place(cfg).iterdir():
         left.unlink(missing_ok=True)
     config = config_of(cfg)

@@ -25,7 +25,9 @@ from meter import table
 from loaderd.config.stream import StreamConfig
 from loaderd.data.jpeg import rewrite
 from loaderd.data.lmdb import record_format
+from loaderd.data.lmdb.bulk_rows import BulkReader
 from loaderd.data.pipeline.pipeline import SamplePipeline
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
 
@@ -65,8 +67,10 @@ def rows(path: str, count: int, width: int) -> tuple[Callable[[], int], Callable
     def reader(native: bool) -> Callable[[], int]:
         source = Source(StreamConfig("bench", lmdb=path))
         sample_pipeline = SamplePipeline(source.plan, source)
-        bulk = sample_pipeline.bulk(sample_pipeline.specs(sample_pipeline.make(0, 0, 0, quiet)))
-        assert bulk is not None
+        sample = sample_pipeline.make(SampleRequest(0, 0, 0), quiet)
+        sample_pipeline.fix(sample_pipeline.specs(sample))
+        bulk = sample_pipeline.bulk()
+        assert isinstance(bulk, BulkReader)
         assert bulk._pages is not None, "`_rows` is needed"
         if not native:
             bulk._pages = None

@@ -272,7 +272,7 @@ def main() -> None:
         return play_idle(sys.argv[2], int(sys.argv[3]))
     if sys.argv[1:2] == ["rank"]:
         return play_rank(sys.argv[2], *map(int, sys.argv[3:]))
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=400)
     parser.add_argument("--plot", default="")

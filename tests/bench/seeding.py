@@ -62,6 +62,8 @@ class Line:
 
     def stamp(self, job: int, row: int, stage: int, candidate: int = 0) -> None: ...
 
+    def importing(self, on: bool) -> None: ...
+
     def name(self, row: int, key: str) -> None: ...
 
     def idle(self) -> None: ...
@@ -75,9 +77,8 @@ def runner(draw: str) -> JobRunner:
         draw, dataset="seeding:Drawing", dataset_args={"draw": draw}, batch_size=ROWS
     )
     open_streams = OpenStreams([plan], 0, 1)
-    found: Any = probe(
-        draw, open_streams, Line(), plan, SimpleNamespace(look=lambda: None, all=lambda: ())
-    )  # type: ignore[arg-type]
+    imported: Any = SimpleNamespace(look=lambda: None, all=lambda: ())
+    found: Any = probe(draw, open_streams, Line(), plan, imported)
     fields = found.specs
     arrays = [(field, np.zeros((ROWS, *field.shape), field.dtype)) for field in fields]
     indices = np.zeros(ROWS, np.int64)
@@ -88,7 +89,7 @@ def runner(draw: str) -> JobRunner:
         layout=slot_layout(fields, ROWS),
     )
     mapped: Any = SimpleNamespace(layout=SimpleNamespace(rows=ROWS), slot=lambda number: slot)
-    return JobRunner(open_streams, {1: mapped}, Line())  # type: ignore[arg-type] # all that is asked of a Line
+    return JobRunner(open_streams, {1: mapped}, Line())
 
 
 def row_us(made: JobRunner, draw: str, epoch: int) -> tuple[float, float]:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ ROWS = {"1 KB": {"256 rows of 1 KB": 3}, "JPEG, ": {"JPEG, start": 2, "JPEG, mem
 
 def measure(
     tmp_path: Path, only: str
-) -> tuple[list[list[str]], dict[str, dict[str, list[object]]]]:
+) -> tuple[list[list[str]], dict[str, dict[str, list[list[Any]]]]]:
     """The table's rows, and every single figure."""
     every = tmp_path / "every.json"
     command = [

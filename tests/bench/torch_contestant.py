@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lib import Config
+from lib import Config  # pyright: ignore[reportMissingImports] - of the folder that this goes into
 
 VENV = "v213"
 KINDS = "u8 f32 tiny jpeg"

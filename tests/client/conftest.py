@@ -46,11 +46,11 @@ def fake(tmp_path: Path) -> Iterator[Callable[..., FakeDaemon]]:
 
 
 @pytest.fixture
-def load(tmp_path: Path) -> Iterator[Callable[..., Loader]]:
+def load(tmp_path: Path) -> Iterator[Callable[..., Loader[Any]]]:
     """Loaders on the fake's socket, closed at the end."""
-    made: list[Loader] = []
+    made: list[Loader[Any]] = []
 
-    def make(**kwargs: Any) -> Loader:
+    def make(**kwargs: Any) -> Loader[Any]:
         options: dict[str, Any] = {
             "stream": "train",
             "output": "numpy",

@@ -20,7 +20,7 @@ from loaderd_wire import messages as m
 from loaderd_wire.codec import MAX_MESSAGE, WIRE, frame
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 
 
 def pull(batches: Iterator[Any]) -> None:

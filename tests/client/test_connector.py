@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from loaderd_testing.deadlines import DEADLINE_S, until
 from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 
 
 def test_what_a_daemon_warns_of_is_told_once_however_often_it_is_connected_to(
@@ -78,7 +79,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ControlSocket, "wait", interrupt)
 
 
-def interrupted_in_its_handshake(fake: Fake, load: Load) -> tuple[FakeDaemon, Loader]:
+def interrupted_in_its_handshake(fake: Fake, load: Load) -> tuple[FakeDaemon, Loader[Any]]:
     daemon, loader = fake(starts_for_ever=True), load()
     with pytest.raises(KeyboardInterrupt):
         len(loader)

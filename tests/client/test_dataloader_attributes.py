@@ -7,6 +7,7 @@ import inspect
 import io
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from accelerate import skip_first_batches
@@ -18,7 +19,7 @@ from loaderd_client.options import LoaderOptions
 from loaderd_testing.fake_daemon import FakeDaemon, epoch_indices, seen
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_what_is_assigned_to_a_loader_is_refused_with_where_it_is_set(
 
 def test_what_is_assigned_to_its_dataset_or_sampler_is_no_more_lost(fake: Fake, load: Load) -> None:
     fake()
-    loader = load()
+    loader: Any = load()
     for face in ("dataset", "sampler"):
         with pytest.raises(ConfigError, match=rf"loader\.{face}\.epoch = 3: use loader\.set_epoch"):
             getattr(loader, face).epoch = 3
@@ -80,7 +81,7 @@ def test_a_framework_that_seeds_workers_without_a_function_of_their_own_leaves_a
 ) -> None:
     loader = load()
     if loader.worker_init_fn is None:  # as Lightning does after seed_everything(0, workers=True)
-        loader.worker_init_fn = print  # pyright: ignore[reportAttributeAccessIssue]
+        loader.worker_init_fn = print
     loader.worker_init_fn(0)
 
 
@@ -94,8 +95,9 @@ def test_a_framework_that_makes_a_dataloader_of_a_loader_is_told_how_to_go_on_in
 
 def test_a_sample_of_its_dataset_is_refused_with_where_it_is(fake: Fake, load: Load) -> None:
     fake()
+    dataset: Any = load().dataset
     with pytest.raises(ConfigError, match=r"loader\.dataset\[0\]: .*iterate over the Loader"):
-        next(iter(DataLoader(load().dataset)))
+        next(iter(DataLoader(dataset)))
 
 
 def test_a_progress_bar_over_a_loader_knows_its_total(

@@ -25,6 +25,7 @@ from loaderd_client import (
 from loaderd_testing.daemon_harness import patiently
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.fake_daemon import checked, seen, until
+from loaderd_testing.pipes import line_of
 from loaderd_wire.paths import LOG_BEGINS
 
 TESTS = Path(__file__).parents[1] / "support"
@@ -131,7 +132,7 @@ def test_eight_at_once_start_one(
         for _ in range(8)
     ]
     try:
-        assert [rank.stdout.readline() for rank in ranks if rank.stdout] == ["13\n"] * 8
+        assert [line_of(rank) for rank in ranks] == ["13\n"] * 8
     finally:
         for rank in ranks:
             rank.communicate("\n", timeout=DEADLINE_S)

@@ -14,7 +14,7 @@ from loaderd_client import Loader, StreamFailedError
 from loaderd_testing.fake_daemon import PICTURE, FakeDaemon, T, X, Y, epoch_indices, seen
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 FIRST = frozenset({7, 8, 9, 10})  # the first step of epoch 0
 # steps 1 and 2, a row of step 8, and the last step
 GAPS = frozenset({11, 12, 13, 14, 15, 16, 17, 18, 40, 5, 6})

@@ -8,15 +8,17 @@ import resource
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from client.test_loader import finished, trainer
 from loaderd_client import Loader, RefusedError, file_limits
 from loaderd_testing.fake_daemon import FakeDaemon
+from loaderd_testing.pipes import line_of
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 
 SHORT = """
     import os, resource
@@ -110,9 +112,8 @@ RECONNECTS = """
 def test_a_reconnect_without_descriptors_waits_for_them_and_says_so(fake: Fake) -> None:
     daemon = fake()
     process = trainer(RECONNECTS.format(path=daemon.path, free=5, reconnect_s=60))
-    assert process.stdout is not None
     assert process.stderr is not None
-    assert process.stdout.readline() == "going\n"
+    assert line_of(process) == "going\n"
     daemon.rules.makes = False
     daemon.kill()
     daemon.rules.makes = True
@@ -130,8 +131,7 @@ def test_a_reconnect_without_descriptors_waits_for_them_and_says_so(fake: Fake) 
 def test_a_reconnect_that_never_gets_descriptors_is_refused_after_reconnect_s(fake: Fake) -> None:
     daemon = fake()
     process = trainer(RECONNECTS.format(path=daemon.path, free=5, reconnect_s=0.5))
-    assert process.stdout is not None
-    assert process.stdout.readline() == "going\n"
+    assert line_of(process) == "going\n"
     daemon.rules.makes = False
     daemon.kill()
     daemon.rules.makes = True

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,13 @@ from loaderd_testing.deadlines import DEADLINE_S, until
 from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 
 
 @pytest.fixture
-def by_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Loader]]:
+def by_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], Loader[Any]]]:
     """Loaders on the fake's config, made in a notebook."""
     monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
     config = tmp_path / "c.toml"
@@ -32,7 +35,7 @@ def by_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
 
 def test_an_earlier_loader_gives_up_its_session_and_goes_on_where_it_was(
-    fake: Fake, by_config: Callable[[], Loader], caplog: pytest.LogCaptureFixture
+    fake: Fake, by_config: Callable[[], Loader[Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon = fake()
     earlier = by_config()
@@ -53,7 +56,7 @@ def test_an_earlier_loader_gives_up_its_session_and_goes_on_where_it_was(
 def test_elsewhere_an_earlier_loader_keeps_its_session(
     fake: Fake,
     load: Load,
-    by_config: Callable[[], Loader],
+    by_config: Callable[[], Loader[Any]],
     monkeypatch: pytest.MonkeyPatch,
     how: str,
 ) -> None:
@@ -66,7 +69,7 @@ def test_elsewhere_an_earlier_loader_keeps_its_session(
 
 
 def test_a_loader_that_waits_for_a_batch_in_a_thread_is_left_alone(
-    fake: Fake, by_config: Callable[[], Loader]
+    fake: Fake, by_config: Callable[[], Loader[Any]]
 ) -> None:
     daemon = fake(makes=False)
     earlier = by_config()
@@ -82,7 +85,7 @@ def test_a_loader_that_waits_for_a_batch_in_a_thread_is_left_alone(
 
 
 def test_a_handshake_that_was_interrupted_makes_way_too(
-    fake: Fake, by_config: Callable[[], Loader], monkeypatch: pytest.MonkeyPatch
+    fake: Fake, by_config: Callable[[], Loader[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = fake(starts_for_ever=True)
     earlier = by_config()

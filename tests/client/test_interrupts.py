@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.fake_daemon import FakeDaemon, epoch_indices, until
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 
 # Takes an epoch although a handler raises every {every} s, inside of next(), and tells the
 # exceptions that came out of next(). What Python loses between a return and an assignment is

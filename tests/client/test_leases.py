@@ -16,7 +16,7 @@ from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen
 from loaderd_testing.holding import WAYS, content, cycle
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -40,7 +40,7 @@ def test_what_is_kept_stays_what_it_was_and_its_slot_comes_back_at_its_end(
     assert slot & leased(loader) == set()
 
 
-def leased(loader: Loader) -> set[tuple[int, int]]:
+def leased(loader: Loader[Any]) -> set[tuple[int, int]]:
     """(slot, generation) of what the trainer holds."""
     session = loader._delivery._current.session
     assert session is not None

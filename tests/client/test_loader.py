@@ -27,10 +27,11 @@ from loaderd_testing.fake_daemon import (
     seen,
     until,
 )
+from loaderd_testing.pipes import line_of
 from loaderd_testing.python_processes import TORCH, TRAINING, python
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 ROOT = Path(__file__).parents[2]
 
 
@@ -136,6 +137,7 @@ def test_an_epoch_that_cannot_be_is_refused(load: Load, epoch: Any) -> None:
 
 def test_the_call_order_of_lightning_gives_the_right_batches(fake: Fake, load: Load) -> None:
     daemon, loader = fake(), load()
+    state: dict[str, Any] = {}
     for epoch in range(2):
         batches = iter(loader)
         loader.sampler.set_epoch(epoch)
@@ -273,7 +275,7 @@ def test_a_position_that_no_epoch_has_is_refused_before_and_after_connecting(
     assert seen(late) == epoch_indices(0, daemon.rules)
 
 
-def use(loader: Loader, state: dict[str, Any], known: bool) -> None:
+def use(loader: Loader[Any], state: dict[str, Any], known: bool) -> None:
     if known:
         len(loader)
     loader.load_state_dict(state)
@@ -460,7 +462,7 @@ def test_each_next_is_a_range_of_torchs_profiler_that_says_which_batch(
         {"epoch": 0, "step": 1},
         {"epoch": 0, "step": 2},
     ]
-    monkeypatch.delattr(torch._C._profiler, "_RecordFunctionFast")  # as in older versions
+    monkeypatch.delattr("torch._C._profiler._RecordFunctionFast")  # as in older versions
     with torch.profiler.profile() as profile:
         next(batches := iter(load()))
     assert "loaderd.next" in {event.name for event in profile.events() or []}
@@ -645,8 +647,7 @@ def test_ctrl_c_leaves_at_once_and_nothing_behind(fake: Fake) -> None:
         while True:
             for batch in loader: pass
     """)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "going\n"
+    assert line_of(process) == "going\n"
     daemon.rules.makes = False
     process.send_signal(signal.SIGINT)
     _, err = finished(process)
@@ -727,6 +728,7 @@ def test_the_state_may_be_saved_in_a_signals_handler_during_next(fake: Fake, loa
         daemon.rules.makes = True
         daemon.wake()
 
+    step = 0
     old = signal.signal(signal.SIGALRM, handler)
     try:
         for _ in range(6):
@@ -748,7 +750,7 @@ def test_a_forked_child_is_told_and_its_parent_undisturbed(fake: Fake, load: Loa
     first = next(batches)
     pid = os.fork()
     if pid == 0:
-        code = 1
+        code, rows = 1, []
         try:
             rows = checked(first)
             del first
@@ -773,8 +775,7 @@ def test_a_sleeping_child_does_not_keep_a_dead_trainers_session(fake: Fake) -> N
         print(pid, flush=True)
         signal.pause()
     """)
-    assert process.stdout is not None
-    child = int(process.stdout.readline())
+    child = int(line_of(process))
     try:
         assert len(daemon.sessions) == 1
         process.kill()

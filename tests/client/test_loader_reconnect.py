@@ -27,11 +27,12 @@ from loaderd_client import (
 )
 from loaderd_testing.daemon_harness import patiently
 from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen, until
+from loaderd_testing.pipes import line_of
 from loaderd_wire import messages as m
 from loaderd_wire.codec import WIRE, frame
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 
 
 def pull(batches: Iterator[Any], rows: list[int]) -> None:
@@ -454,7 +455,6 @@ def test_a_closed_stderr_costs_a_line_and_no_batch(fake: Fake) -> None:
             pass
         print(sum(batch.rows for batch in batches))
     """)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "0\n"
+    assert line_of(process) == "0\n"
     daemon.kill()
     assert finished(process)[0] == "46\n"

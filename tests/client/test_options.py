@@ -61,7 +61,7 @@ def test_a_bad_argument_is_named_with_its_value(argument: str, value: Any) -> No
 
 def test_a_misspelt_argument_gets_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match="batch_size"):
-        Loader("/tmp/d.sock", "train", batchsize=8)
+        Loader("/tmp/d.sock", "train", batchsize=8)  # pyright: ignore[reportCallIssue]
 
 
 def test_a_dataset_instead_of_a_config_is_told_where_its_class_is_named() -> None:
@@ -121,9 +121,8 @@ def test_an_impossible_rank_names_both() -> None:
 
 
 def test_numpys_whole_numbers_are_whole_numbers() -> None:
-    loader = Loader(
-        "/tmp/d.sock", "train", batch_size=np.int64(8), rank=np.int32(0), world_size=np.int32(1)
-    )
+    numbers: Any = {"batch_size": np.int64(8), "rank": np.int32(0), "world_size": np.int32(1)}
+    loader = Loader("/tmp/d.sock", "train", **numbers)
     assert loader.batch_size == 8
     assert type(loader.batch_size) is int
 

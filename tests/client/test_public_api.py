@@ -48,7 +48,7 @@ def test_importing_loaderd_imports_no_client_before_a_name_of_it_is_asked_for() 
 
 def test_a_name_that_loaderd_lacks_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'loaderd' has no attribute 'Loadr'"):
-        loaderd.Loadr  # noqa: B018
+        loaderd.Loadr  # noqa: B018 # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(ImportError, match="cannot import name 'Loadr'"):
         exec("from loaderd import Loadr")
 

@@ -8,6 +8,7 @@ import fcntl
 import gc
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from loaderd_testing.fake_daemon import SEALS, FakeDaemon, checked, epoch_indice
 from loaderd_wire.slices import Cursor
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 
 
 def test_a_segment_that_comes_twice_is_a_protocol_error(fake: Fake, load: Load) -> None:

@@ -16,7 +16,7 @@ from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.fake_daemon import FakeDaemon, T, X, Y, epoch_indices, seen
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 
 
 def ranks_of(load: Load, world_size: int, **options: Any) -> list[list[Any]]:
@@ -53,6 +53,7 @@ def test_states_of_all_ranks_are_equal_with_a_short_tail(fake: Fake, load: Load)
     fake(samples=50, tail="short", empty="deliver")
     loaders = [load(rank=rank, world_size=4, batch_size=4) for rank in range(4)]
     passes = [iter(loader) for loader in loaders]
+    states: list[dict[str, Any]] = []
     for _ in range(4):
         for batches in passes:
             next(batches)

@@ -75,7 +75,7 @@ Loader(stream="train")  # error
 reveal_type(len(loader))  # is int
 reveal_type(len(loader.dataset))  # is int
 reveal_type(loader.classes)  # is tuple[str, ...]
-reveal_type(loader.state_dict())  # is dict[str, object]
+reveal_type(loader.state_dict())  # is dict[str, Any]
 reveal_type(loader.stats()["waited_s"])  # is float
 loader.stats()["waited"]  # error
 loader.load_state_dict(loader.state_dict())

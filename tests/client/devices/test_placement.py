@@ -22,7 +22,7 @@ from loaderd_testing.late_device import LateDevice, LateMark
 from loaderd_wire.slots import FieldSpec
 
 Fake = Callable[..., FakeDaemon]
-Load = Callable[..., Loader]
+Load = Callable[..., Loader[Any]]
 
 
 @pytest.fixture

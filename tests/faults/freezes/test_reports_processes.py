@@ -16,6 +16,7 @@ import pytest
 from faults.freezes.users import bring, status_of, trainer
 from loaderd_testing.daemon_harness import Site, alive, children, digest, plain, pulls, take, until
 from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.pipes import line_of
 
 
 def test_a7_a_daemon_that_wakes_after_its_client_has_left_writes_into_nobodys_batch(
@@ -77,7 +78,7 @@ def test_b6_b7_killed_daemons_and_trainers_leave_no_shared_memory_and_disturb_no
                 f"loader = Loader({str(site.socket)!r}, stream='train', output='numpy')\nfirst = "
                 "next(iter(loader))\nprint(len(first['y']), flush=True)\ninput()"
             ) as one:
-                assert one.stdout.readline() == "8\n"
+                assert line_of(one) == "8\n"
                 family = [*site.workers(), site.template()]
                 site.kill()
                 one.kill()
@@ -113,7 +114,7 @@ def test_h1_k2_a_trainer_whose_daemon_is_dead_ends_when_its_script_does(
     {end}
     """
     with trainer(code) as process:
-        assert process.stdout.readline() == "ready\n"
+        assert line_of(process) == "ready\n"
         assert int(status_of(process.pid)["Threads"]) < 20
         site.kill()
         _, err = process.communicate("\n", timeout=DEADLINE_S)
@@ -167,7 +168,7 @@ def test_i2_after_ctrl_c_a_trainer_may_take_more_batches_and_save(site: Site) ->
         loader.close()
     """
     with trainer(code) as process:
-        assert process.stdout.readline() == "step\n"
+        assert line_of(process) == "step\n"
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, err

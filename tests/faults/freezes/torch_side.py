@@ -315,9 +315,14 @@ def run(case: Case, side: str, limit_s: float) -> str:
             user = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
             command = ["unshare", *user, "--mount", *command]
         env = {**os.environ, "PYTHONPATH": f"{folder}:{TESTS.parent}:{TESTS.parent / 'client'}"}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(
-            command, cwd=folder, text=True, start_new_session=True, env=env, **pipes
+            command,
+            cwd=folder,
+            text=True,
+            start_new_session=True,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         interrupts = 0
         try:

@@ -83,7 +83,7 @@ def bring(
     return site
 
 
-def pull(loader: Loader) -> tuple[list[dict[str, Any]], list[SampleError]]:
+def pull(loader: Loader[Any]) -> tuple[list[dict[str, Any]], list[SampleError]]:
     """One epoch: its batches, copied, and what was raised in place of the others."""
     got: list[dict[str, Any]] = []
     errors: list[SampleError] = []

@@ -64,7 +64,7 @@ def forecast(folder: Path, samples: int) -> Path:
     return path
 
 
-def _epoch(loader: Loader, epoch: int) -> list[str]:
+def _epoch(loader: Loader[Any], epoch: int) -> list[str]:
     loader.set_epoch(epoch)
     batches = iter(loader)
     marks: list[str] = []

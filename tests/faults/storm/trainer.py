@@ -76,7 +76,7 @@ class Trainer:
     def _leave(self, *_: object) -> None:
         self.leaving = True
 
-    def _open(self) -> Loader:
+    def _open(self) -> Loader[Any]:
         o = self.order
         return Loader(
             o["socket"],
@@ -182,6 +182,7 @@ class Trainer:
         elif what == "reopen":
             self.loader.close()
             self.loader = self._open()
+            assert self.book.state is not None
             self.loader.load_state_dict(self.book.state)
             return False
         while len(self.held) > self.room or (self.held and self.rng.random() < 0.05):
@@ -206,7 +207,7 @@ class Trainer:
 
 def hog(order: dict[str, Any]) -> None:
     """Take all the room for segments there is, hold it for a while, give it back."""
-    loaders: list[Loader] = []
+    loaders: list[Loader[Any]] = []
     size = 512
     while size >= STREAMS["skip"].batch_size and len(loaders) < 40:
         loader = Loader(

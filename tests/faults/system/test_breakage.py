@@ -167,7 +167,7 @@ def test_too_few_descriptors_for_any_session_are_told_at_the_start(
     served = site.write().cli(
         "serve",
         str(site.config),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors,) * 2),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors)),
     )
     assert served.returncode == 3
     assert f"RLIMIT_NOFILE is {descriptors}" in served.stderr

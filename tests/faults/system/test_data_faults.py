@@ -231,7 +231,7 @@ def test_a_database_overwritten_by_one_like_it_ends_the_stream_before_a_new_row_
     assert {int(value) for value in np.unique(np.concatenate(rows))} == {1}
 
 
-def leaf_keys(page: bytes) -> list[bytes]:
+def leaf_keys(page: bytes | bytearray) -> list[bytes]:
     """The keys on a leaf page of a database; none on any other page."""
     flags, lower = struct.unpack_from("=HH", page, 10)
     nodes = struct.unpack_from(f"={(lower - 16) // 2}H", page, 16) if flags == 2 else ()

@@ -27,6 +27,7 @@ from loaderd_testing.daemon_harness import (
     until,
 )
 from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.pipes import line_of
 from loaderd_testing.python_processes import TRAINING, python
 
 TRAINER = """
@@ -135,7 +136,7 @@ def test_the_starter_killed_leaves_the_daemon_to_the_others(site: Site, undistur
     site.write()
     first = trainer(site, "sys.stdin.readline()")
     try:
-        assert first.stdout.readline().strip() == undisturbed
+        assert line_of(first).strip() == undisturbed
         loader = site.loader(source=site.config)
         got = take(loader)
         first.kill()
@@ -153,7 +154,7 @@ def test_a_starter_killed_alone_takes_the_daemon_with_it(site: Site, undisturbed
     site.write()
     first = trainer(site, "sys.stdin.readline()")
     try:
-        assert first.stdout.readline().strip() == undisturbed
+        assert line_of(first).strip() == undisturbed
         assert len(daemons(site)) == 1
     finally:
         first.kill()
@@ -438,7 +439,7 @@ def test_ctrl_c_goes_to_the_trainer_alone_and_leaves_nothing(site: Site) -> None
         text=True,
         start_new_session=True,
     )
-    assert process.stdout.readline() == "going\n"
+    assert line_of(process) == "going\n"
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode != 0
@@ -470,7 +471,7 @@ def test_an_interrupt_of_the_daemon_is_no_end_of_it(site: Site, undisturbed: str
         (pid,) = daemons(site)
         os.kill(pid, signal.SIGINT)
         (site.folder / "go").touch()
-        assert first.stdout.readline().strip() == undisturbed
+        assert line_of(first).strip() == undisturbed
         os.kill(pid, signal.SIGINT)
         loader = site.loader(source=site.config)
         assert digest(take(loader) + take(loader)) == undisturbed
@@ -753,7 +754,7 @@ def test_a_stream_whose_code_breaks_while_it_is_served_breaks_alone(
     os.kill(template, signal.SIGKILL)
     until("its workers' end", lambda: not any(map(alive, workers)))
     with pytest.raises(StreamFailedError, match=r"other\.py"):
-        take(late) and take(late)
+        indices(take(late) + take(late))
     assert digest(got + take(loader)) == undisturbed
     for each in site.loaders:
         each.close()

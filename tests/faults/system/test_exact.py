@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,7 @@ def test_the_call_order_of_lightning_gives_the_right_batches(daemon: Site) -> No
     plain_loader = daemon.loader()
     whole = [take(plain_loader) for _ in range(3)]
     loader = daemon.loader()
+    state: dict[str, Any] = {}
     for epoch in range(2):
         batches = iter(loader)
         loader.sampler.set_epoch(epoch)

@@ -39,6 +39,7 @@ from loaderd_testing.daemon_harness import (
     until,
 )
 from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.pipes import line_of
 
 
 def test_a_worker_killed_from_outside_costs_nothing(site: Site, undisturbed: str) -> None:
@@ -265,20 +266,21 @@ def test_a_trainer_killed_mid_lease_ends_its_session_and_nobody_elses(
     site.write().serve()
     loader = site.loader()
     got = take(loader)
-    other = trainer(site, fork + "print('holding', flush=True)\nimport signal; signal.pause()")
-    try:
-        assert other.stdout.readline() == "holding\n"
-        kids = [p for p in _tree(other.pid) if p != other.pid]
-        assert len(site.status()["sessions"]) == 2
-        other.kill()
-        until("the session's end", lambda: len(site.status()["sessions"]) == 1)
-        assert digest(got + take(loader)) == undisturbed
-    finally:
-        other.kill()
-        other.wait()
-        other.stdout.close()
-        for kid in kids:
-            os.kill(kid, signal.SIGKILL)
+    kids: list[int] = []
+    with trainer(
+        site, fork + "print('holding', flush=True)\nimport signal; signal.pause()"
+    ) as other:
+        try:
+            assert line_of(other) == "holding\n"
+            kids = [p for p in _tree(other.pid) if p != other.pid]
+            assert len(site.status()["sessions"]) == 2
+            other.kill()
+            until("the session's end", lambda: len(site.status()["sessions"]) == 1)
+            assert digest(got + take(loader)) == undisturbed
+        finally:
+            other.kill()
+            for kid in kids:
+                os.kill(kid, signal.SIGKILL)
 
 
 def _tree(pid: int) -> list[int]:
@@ -294,19 +296,17 @@ def test_a_stopped_trainer_keeps_its_leases_and_harms_nobody(site: Site, undistu
         "list(batches)\nprint(len(rest), held[0]['y'].tolist() == held[0].indices.tolist(), "
         "flush=True)"
     )
-    other = trainer(site, then)
-    try:
-        assert other.stdout.readline() == "holding\n"
-        other.send_signal(signal.SIGSTOP)
-        loader = site.loader()
-        assert digest(take(loader) + take(loader)) == undisturbed
-        assert len(site.status()["sessions"]) == 2
-        other.send_signal(signal.SIGCONT)
-        assert other.stdout.readline() == "11 True\n"
-    finally:
-        other.kill()
-        other.wait()
-        other.stdout.close()
+    with trainer(site, then) as other:
+        try:
+            assert line_of(other) == "holding\n"
+            other.send_signal(signal.SIGSTOP)
+            loader = site.loader()
+            assert digest(take(loader) + take(loader)) == undisturbed
+            assert len(site.status()["sessions"]) == 2
+            other.send_signal(signal.SIGCONT)
+            assert line_of(other) == "11 True\n"
+        finally:
+            other.kill()
 
 
 @pytest.mark.parametrize("at", [(1,), (6,), (12,), (13,), (1, 6, 12, 13)])

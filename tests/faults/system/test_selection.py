@@ -50,7 +50,7 @@ def test_drawn_samples_are_the_same_after_kills_of_worker_and_daemon(site: Site)
     assert digest(take(resumed)) == digest(undisturbed[1])
 
 
-def loaded(loader: Loader, state: dict[str, Any]) -> None:
+def loaded(loader: Loader[Any], state: dict[str, Any]) -> None:
     loader.load_state_dict(state)
     take(loader)
 

@@ -11,7 +11,7 @@ import pytest
 
 from loaderd.cli import status as status_command
 from loaderd.data.sample import Sample
-from loaderd.server import status as status_module
+from loaderd.server import metrics
 from loaderd_testing.daemon_harness import Site
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.sample_builders import coded, write_own
@@ -113,9 +113,7 @@ def test_a_dataset_that_sleeps_is_read_bound_wherever_one_looks(
     assert (status["verdict"]["kind"], status["verdict"]["workers"]) == ("read-bound", 2)
     assert status["verdict"]["need_workers"] > 2
     assert "verdict  read-bound: " in loads.shown()
-    assert 'verdict="read-bound"} 1' in status_module.prometheus(
-        status_module.numbers(status_command.fetch(str(loads.socket)))
-    )
+    assert 'verdict="read-bound"} 1' in metrics.text(status_command.fetch(str(loads.socket)))
 
 
 @pytest.mark.parametrize(

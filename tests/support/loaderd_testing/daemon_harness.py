@@ -105,7 +105,7 @@ class Site:
         self.socket = folder / "d.sock"
         self.log = folder / "daemon.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.loaders: list[Loader] = []
+        self.loaders: list[Loader[Any]] = []
         self.seen: set[int] = set()
 
     def write(
@@ -149,7 +149,7 @@ class Site:
             assert self.process.poll() is None, self.log.read_text()
         return self
 
-    def loader(self, **kwargs: Any) -> Loader:
+    def loader(self, **kwargs: Any) -> Loader[Any]:
         kwargs.setdefault("stream", "train")
         kwargs.setdefault("output", "numpy")
         loader = Loader(str(kwargs.pop("source", self.socket)), **kwargs)
@@ -325,7 +325,7 @@ def patiently(batches: Iterable[Any], *errors: type[Exception]) -> Iterator[Any]
             yield batch
 
 
-def pulls(loader: Loader) -> Iterator[Any]:
+def pulls(loader: Loader[Any]) -> Iterator[Any]:
     """Batches across epochs, for ever."""
     while True:
         yield from loader

@@ -5,9 +5,8 @@ import sys
 
 os.environ["KERAS_BACKEND"] = "torch"
 left_out = [name for name in ("sklearn", "matplotlib", "pandas", "jax") if name not in sys.modules]
-sys.modules.update(
-    dict.fromkeys(left_out)
-)  # an import of it is an ImportError, which Keras expects
+for name in left_out:  # an import of it is an ImportError, which Keras expects
+    sys.modules[name] = None  # pyright: ignore[reportArgumentType] - as the import system has it
 import keras  # noqa: E402, F401
 
 for name in left_out:

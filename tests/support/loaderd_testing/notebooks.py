@@ -37,7 +37,10 @@ class _Client(NotebookClient):
     def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
         if self.interrupts_at and self.interrupts_at in msg["content"].get("text", ""):
             self.interrupts_at = ""
-            self.interrupt = asyncio.ensure_future(self.km.interrupt_kernel())
+            manager: Any = (
+                self.km
+            )  # as all of jupyter_client's, it has types that say less than it does
+            self.interrupt = asyncio.ensure_future(manager.interrupt_kernel())
         return super().process_message(msg, cell, cell_index)
 
 
@@ -46,10 +49,12 @@ class Notebook:
 
     def __init__(self, folder: Path, name: str = "kernel") -> None:
         self._loop = asyncio.new_event_loop()
-        self._manager = AsyncKernelManager(
+        self._manager: Any = AsyncKernelManager(
             kernel_name="python3", transport="ipc", connection_file=str(folder / f"{name}.json")
         )
-        self._client = _Client(nbformat.v4.new_notebook(), km=self._manager, timeout=DEADLINE_S)
+        self._client: Any = _Client(
+            nbformat.v4.new_notebook(), km=self._manager, timeout=DEADLINE_S
+        )
         env = {**os.environ, "IPYTHONDIR": str(folder / "ipython")}
         self._do(self._client.async_start_new_kernel(cwd=str(folder), env=env))
         self._do(self._client.async_start_new_kernel_client())
