@@ -39,9 +39,10 @@ from loaderd.system import resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.http import HttpServer, is_loopback, parse_address
 from loaderd.system.lockfile import AlreadyServed, CannotServe, LockFile
-from loaderd.system.logs import Log, keep_named
+from loaderd.system.logs import Log
 from loaderd.system.loop import Loop
 from loaderd.system.peer_credentials import PeerGate
+from loaderd.system.stderr import keep_named
 from loaderd.system.zmq_router import MessageRouter
 from loaderd_wire import paths
 from loaderd_wire.messages import Ask, Hello, Progress

@@ -352,25 +352,6 @@ def _cut(fd: int, path: str, max_bytes: int) -> bool:
     return False
 
 
-def keep_named(fd: int, path: str) -> None:
-    """Have a log's descriptor write into a file at `path` where its own has been removed.
-
-    A daemon that was just leaving may have removed the log that its successor had been given.
-
-    Args:
-        fd: The descriptor.
-        path: Of the log.
-
-    Raises:
-        OSError: There can be no such file.
-    """
-    if not os.fstat(fd).st_nlink:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        new = os.open(path, flags, 0o600)
-        os.dup2(new, fd)
-        os.close(new)
-
-
 def stderr_sink(
     loop: Loop | None, fd: int = 2, *, path: str = "", max_bytes: int = MAX_FILE
 ) -> Sink:

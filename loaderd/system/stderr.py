@@ -1,6 +1,6 @@
-"""Descriptor 2 while libraries in C work that print on it.
+"""Descriptor 2: while libraries in C work that print on it, and as a log that has a name.
 
-What they print is kept, so that it can be told with the file that it is about.
+What such libraries print is kept, so that it can be told with the file that it is about.
 """
 
 from __future__ import annotations
@@ -81,6 +81,25 @@ class CapturedStderr:
         self._begun = self._begun[:MAX_LINE]
         shown = (line[:MAX_LINE].decode("utf-8", "backslashreplace").strip() for line in whole)
         return [line for line in shown if line]
+
+
+def keep_named(fd: int, path: str) -> None:
+    """Have a log's descriptor write into a file at `path` where its own has been removed.
+
+    A daemon that was just leaving may have removed the log that its successor had been given.
+
+    Args:
+        fd: The descriptor.
+        path: Of the log.
+
+    Raises:
+        OSError: There can be no such file.
+    """
+    if not os.fstat(fd).st_nlink:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        new = os.open(path, flags, 0o600)
+        os.dup2(new, fd)
+        os.close(new)
 
 
 def _is_stderr(stream: IO[str] | None) -> bool:

@@ -151,22 +151,6 @@ def test_a_regular_file_is_written_and_has_all_lines_at_the_end(tmp_path: Path, 
     assert path.read_text().split() == [str(k) for k in range(100)]
 
 
-def test_a_log_that_was_removed_before_its_first_line_is_made_again_for_all_who_have_it(
-    tmp_path: Path, loop: Loop
-) -> None:
-    path = tmp_path / "log"
-    with path.open("ab", buffering=0) as file:
-        sink = stderr_sink(loop, file.fileno(), path=str(path))
-        path.unlink()
-        for _ in range(2):  # the second time it is there
-            logs.keep_named(file.fileno(), str(path))
-        sink.write(b"it begins\n")
-        sink.close()
-        file.write(b"a crash\n")  # whatever else has the descriptor
-    assert path.read_text() == "it begins\na crash\n"
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
 def test_a_file_that_hangs_blocks_nobody_and_drops_are_counted(
     until: Until, tmp_path: Path
 ) -> None:

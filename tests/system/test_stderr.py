@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from loaderd.system.stderr import MAX_LINE, STDERR, CapturedStderr
+from loaderd.system.stderr import MAX_LINE, STDERR, CapturedStderr, keep_named
 
 
 @contextmanager
@@ -112,3 +112,16 @@ def test_no_descriptor_is_left(tmp_path: Path) -> None:
         with CapturedStderr():
             pass
         assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_log_that_was_removed_is_made_again_for_all_who_have_its_descriptor(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log"
+    with path.open("ab", buffering=0) as file:
+        path.unlink()
+        for line in (b"it begins\n", b"it goes on\n"):  # then it is there
+            keep_named(file.fileno(), str(path))
+            file.write(line)
+    assert path.read_text() == "it begins\nit goes on\n"
+    assert path.stat().st_mode & 0o777 == 0o600
