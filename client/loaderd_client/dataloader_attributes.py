@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from loaderd_client.options import INSTEAD
 from loaderd_wire.errors import ConfigError
+from loaderd_wire.slices import rows_of_epoch
 
 if TYPE_CHECKING:
     from loaderd_client.delivery import Delivery
@@ -55,12 +56,19 @@ class Fixed:
 class Sampler(Fixed):
     """What `loader.sampler` is: frameworks call its `set_epoch`."""
 
-    def __init__(self, loader: DataLoaderAttributes) -> None:
+    def __init__(self, loader: DataLoaderAttributes, delivery: Delivery) -> None:
         self._loader = loader
+        self._delivery = delivery
 
     def set_epoch(self, epoch: int) -> None:
         """As `Loader.set_epoch`."""
         self._loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """Number of samples that this rank gets in an epoch. Connects to the daemon."""
+        self._delivery.welcome()
+        shape = self._delivery.shape
+        return rows_of_epoch(shape) if shape else 0
 
 
 class Dataset(Fixed):
@@ -177,5 +185,5 @@ class DataLoaderAttributes:
 
     @property
     def sampler(self) -> Sampler:
-        """Has the method `set_epoch`, where Lightning looks for it."""
-        return Sampler(self)
+        """Has `set_epoch`, where Lightning looks for it, and as its length this rank's samples."""
+        return Sampler(self, self._delivery)

@@ -121,6 +121,15 @@ def slice_at(shape: EpochShape, cursor: Cursor) -> Slice:
     return Slice(cursor.epoch, cursor.position + begin, end - begin)
 
 
+def rows_of_epoch(shape: EpochShape) -> int:
+    """Rows of all batches that this rank gets in an epoch."""
+    before = steps_left(shape, 0) - 1
+    if before < 0:
+        return 0
+    last = Cursor(0, before * shape.world_size * shape.batch_size, before)
+    return before * shape.batch_size + slice_at(shape, last).rows
+
+
 def is_repetition(shape: EpochShape, start: int) -> bool:
     """True if a batch has rows that another rank has too: the first ones of the epoch again.
 

@@ -100,6 +100,14 @@ def test_a_sample_of_its_dataset_is_refused_with_where_it_is(fake: Fake, load: L
         next(iter(DataLoader(dataset)))
 
 
+def test_the_length_of_its_sampler_is_the_number_of_this_ranks_samples(
+    fake: Fake, load: Load
+) -> None:
+    fake()
+    loader = load(batch_size=4, rank=1, world_size=3)
+    assert len(loader.sampler) == len(seen(loader)) == 17
+
+
 def test_a_progress_bar_over_a_loader_knows_its_total(
     fake: Fake, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from loaderd_wire.slices import (
     is_repetition,
     next_cursor,
     normalize_cursor,
+    rows_of_epoch,
     slice_at,
     steps,
     steps_left,
@@ -260,3 +261,12 @@ def test_a_plan_goes_on_over_the_ends_of_epochs_and_refuses_an_epoch_without_a_s
     ]
     with pytest.raises(ValueError, match="no step"):
         next(steps(shape_of(3, 4, drop_last=True), Cursor(0, 0, 0)))
+
+
+@given(st.integers(1, 60), st.integers(1, 7), st.integers(1, 5), st.booleans())
+def test_the_rows_of_an_epoch_are_those_of_all_its_steps(
+    samples: int, batch_size: int, world_size: int, drop_last: bool
+) -> None:
+    for rank in range(world_size):
+        shape = shape_of(samples, batch_size, world_size, rank, drop_last)
+        assert rows_of_epoch(shape) == sum(map(len, epoch_of(shape)))
