@@ -15,9 +15,9 @@ KERNEL = 2  # pid of the parent of the kernel's threads
 # as long as the process.
 OURS = ("/memfd:", "socket:", "anon_inode:[pidfd]", "pidfd:", "pipe:")
 
-# (pid, start) of processes that no test has started. Their environments are read once: it takes as
-# long as all else together.
-STRANGERS: set[tuple[int, str]] = set()
+# (pid, inode in /proc) of processes that no test has started. What is in there of theirs is read
+# once: it takes longer than all else together.
+STRANGERS: set[tuple[int, int]] = set()
 
 # Pids, and descriptors of this process, that stay for the tests to come, whichever came first.
 KEPT_PIDS: set[int] = set()
@@ -64,13 +64,11 @@ class Leaks:
                 ).replace(":", " ")
 
     def _marked(self, one: Process) -> bool:
-        if (one.pid, one.start) in STRANGERS:
-            return False
         environment = _read(f"/proc/{one.pid}/environ")
         if os.fsencode(self._folder) + b"\0" in environment + b"\0":
             return True
         if environment or KERNEL in (one.pid, one.parent):  # else it is just being started, or ends
-            STRANGERS.add((one.pid, one.start))
+            STRANGERS.add((one.pid, one.inode))
         return False
 
     def _files(self) -> Iterator[str]:
@@ -88,6 +86,7 @@ class Process(NamedTuple):
     parent: int
     state: str
     start: str
+    inode: int
 
     def command(self) -> str:
         return (
@@ -99,10 +98,13 @@ class Process(NamedTuple):
 
 
 def _all_processes() -> Iterator[Process]:
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (stat := _read(f"/proc/{entry}/stat").decode(errors="replace")):
+    """All but the strangers, whose children are no tests' either."""
+    with os.scandir("/proc") as entries:
+        pids = {(int(one.name), one.inode()) for one in entries if one.name.isdigit()}
+    for pid, inode in pids - STRANGERS:
+        if stat := _read(f"/proc/{pid}/stat").decode(errors="replace"):
             fields = stat.rsplit(")", 1)[1].split()
-            yield Process(int(entry), int(fields[1]), fields[0], fields[19])
+            yield Process(pid, int(fields[1]), fields[0], fields[19], inode)
 
 
 def _descends(one: Process, all_: dict[int, Process]) -> bool:
