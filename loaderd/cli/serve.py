@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
             raise CommandError(short, NO_START)
         from loaderd.config import load
 
-        served = prepared(load.load(args.config, os.environ, os.getuid()).staged(), args)
+        served = prepared(load.load(args.config, os.environ, os.getuid()), args)
     except (ConfigError, CommandError, ModuleNotFoundError) as error:
         _tell(args.ready_fd, f"ConfigError: {error}")
         raise
@@ -79,12 +79,12 @@ def prepared(config: Config, args: argparse.Namespace) -> Config:
     if args.stream and args.stream not in names:
         raise no_stream(args.stream, names)
     if not args.socket:
-        return config
+        return config.staged()
     quarantine = f"{args.socket}.bad.jsonl"
     daemon = replace(
         config.daemon, socket=args.socket, quarantine=quarantine, metrics=None, exit_when_idle_s=0.0
     )
-    return replace(config, daemon=daemon, default_socket=False)
+    return replace(config, daemon=daemon, default_socket=False).staged()
 
 
 def _tell(ready_fd: int | None, text: str) -> None:

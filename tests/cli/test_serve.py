@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import os
@@ -13,6 +14,8 @@ import sys
 
 import pytest
 
+from loaderd.cli.serve import prepared
+from loaderd.config import load
 from loaderd_testing.cli_harness import DEADLINE_S, Place
 
 
@@ -24,6 +27,17 @@ def test_the_ready_line_names_socket_streams_and_workers(place: Place) -> None:
         rf"workers event=ready socket={place.folder}/run/loaderd/config-\S+\.sock workers=2$",
         line,
     )
+
+
+@pytest.mark.parametrize("socket", [None, "/run/other.sock"])
+def test_a_daemon_holds_the_copies_that_its_workers_make_whatever_its_socket_is(
+    socket: str | None,
+) -> None:
+    text = '[daemon]\nstage = "/local"\n[streams.train]\nlmdb = "a.lmdb"\n'
+    config = load.parse(text, "/data/config.toml", {}, 1000)
+    served = prepared(config, argparse.Namespace(stream="", socket=socket))
+    assert served.daemon.staging is not None
+    assert served.streams[0].stage == served.daemon.staging
 
 
 def test_with_json_logs_every_line_is_an_object(place: Place) -> None:
