@@ -149,13 +149,15 @@ class HandedOver:
         """Send all trainers to the successor."""
         parts = self._parts
         parts.log("info", "handed_over", f"handed over to its successor ({self._successor})")
-        systemd.notify("STOPPING=1", parts.env)
+        self._timer = parts.loop.later(STAY_S, self._leave)
         parts.control.send(self._successor, Bye("handed over"))
+        if self._successor.ended:
+            return  # found out just now: this daemon serves again
+        systemd.notify("STOPPING=1", parts.env)
         parts.admission.close()
         parts.registry.close("its successor is ready")
         for session in tuple(parts.registry.sessions.values()):
             parts.control.drop(session.peer)
-        self._timer = parts.loop.later(STAY_S, self._leave)
 
     def hello(self, peer: Peer, hello: Hello) -> None:
         """Drop it: it finds the successor."""
@@ -170,6 +172,7 @@ class HandedOver:
         self._parts.admission.gone(peer)
         if peer is self._successor and self._timer is not None:
             self._timer.cancel()
+            self._timer = None
             self._daemon.enter(Serving(self._daemon, self._parts))
 
     def starter_left(self) -> None:

@@ -158,9 +158,13 @@ class Running:
         lock = None
         try:
             lock = locks.enter_context(LockFile(config.daemon.socket))
-        except AlreadyServed:
-            if not self._setup.options.takeover:
+        except AlreadyServed as served:
+            if self._setup.options.embedded:
                 raise
+            if not self._setup.options.takeover:
+                raise AlreadyServed(
+                    f"{served}; end it with `loaderd drain`, or follow it with --takeover"
+                ) from None
         hold_copies(config.daemon, stack)
         if self._setup.options.embedded:
             with suppress(OSError):  # without a log it serves all the same

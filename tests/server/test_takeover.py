@@ -86,6 +86,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for daemon in made:
         daemon.close()
+        print(f"pid {daemon.process.pid}:\n{daemon.text()}")
 
 
 @pytest.fixture
@@ -142,15 +143,20 @@ def test_one_of_the_two_serves_whoever_is_killed_at_whichever_step(
     start: Start, batches: Iterator[Any], tmp_path: Path, dies: str
 ) -> None:
     of_the_new = not dies.split()[1].startswith((OLD, f"{SHARED}.hand_over"))
-    old = start(**({} if of_the_new else {"dies": dies})).wait("ready: ")
+    # it would be too late for a successor on a slow machine
+    stay = {"stay_s": DEADLINE_S} if of_the_new else {"dies": dies}
+    old = start(**stay).wait("ready: ")
     steps = [next(batches).step for _ in range(3)]
     new = start(takeover=True, **({"dies": dies} if of_the_new else {}))
     dead, lives = (new, old) if of_the_new else (old, new)
     assert dead.ended() == -signal.SIGKILL
     until("it serves", lambda: serving(tmp_path) == lives.process.pid)
+    lock = tmp_path / "d.sock.lock"
+    until("its number in the lock", lambda: lock.read_text() == f"{lives.process.pid}\n")
     steps += [next(batches).step for _ in range(10)]
     assert steps == [step % 13 for step in range(13)]
-    follower = start(takeover=True).wait("the daemon before has left")
+    follower = start(takeover=True).wait("ready: ")
+    lives.process.send_signal(signal.SIGTERM)
     assert lives.ended() == EXIT_DRAINED
     assert serving(tmp_path) == follower.process.pid
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loaderd.system import lockfile
-from loaderd.system.lockfile import CannotServe, LockFile, prepare_folder
+from loaderd.system.lockfile import AlreadyServed, CannotServe, LockFile, prepare_folder
 
 HOLD = """
 import sys
@@ -171,3 +171,30 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         prepare_folder(
             str(tmp_path / "nowhere" / "d.sock"), uid=os.getuid(), default=False, others=False
         )
+
+
+def test_a_lock_that_is_shared_is_free_only_when_both_have_let_it_go(tmp_path: Path) -> None:
+    path = str(tmp_path / "d.sock")
+    old = LockFile(path)
+    new = LockFile(path, os.dup(old.fd))
+    old.lend()
+    with pytest.raises(AlreadyServed):
+        new.retake()
+    new = LockFile(path, os.dup(old.fd))
+    old.close()
+    assert Path(new.path).exists()
+    with pytest.raises(AlreadyServed):
+        LockFile(path)
+    new.retake()
+    new.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_was_taken_back_goes_with_its_file(tmp_path: Path) -> None:
+    lock = LockFile(str(tmp_path / "d.sock"))
+    lock.lend()
+    Path(lock.path).write_text("1\n")
+    lock.take_back()
+    assert Path(lock.path).read_text() == f"{os.getpid()}\n"
+    lock.close()
+    assert list(tmp_path.iterdir()) == []

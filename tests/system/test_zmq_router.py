@@ -479,3 +479,30 @@ def test_a_session_that_ends_while_its_outbox_waits_leaves_nothing_to_send(
     post.messages.forget(7)
     assert not post.messages.waiting
     post.loop.turn(0)
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_socket_that_was_set_aside_is_found_again_whether_another_was_bound_or_not(
+    loop: Loop, post: Post, tmp_path: Path, log: Lines, bound: bool
+) -> None:
+    post.messages.set_aside()
+    if bound:
+        other = Post(loop, tmp_path, log, post.until)
+        other.introduced()
+        assert post.heard == []
+        other.close()
+    post.messages.take_back()
+    assert os.listdir(tmp_path) == ["d.sock.zmq"]
+    post.introduced()
+
+
+def test_a_socket_that_is_set_aside_leaves_the_path_to_the_other(
+    loop: Loop, tmp_path: Path, log: Lines, until: Until
+) -> None:
+    first = Post(loop, tmp_path, log, until)
+    first.messages.set_aside()
+    other = Post(loop, tmp_path, log, until)
+    first.close()
+    other.introduced()
+    other.close()
+    assert os.listdir(tmp_path) == []
