@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,10 +24,10 @@ from loaderd.config.schema import DaemonConfig, WorkersConfig
 from loaderd.server.running import claim
 from loaderd.system import file_limits
 from loaderd.system.lockfile import CannotServe, LockFile
-from loaderd_testing import daemon_process
 from loaderd_testing.daemon_harness import until
 from loaderd_testing.daemon_process import SAMPLES, SPECS
 from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.python_processes import SERVING, SUPPORT, python
 from loaderd_wire.codec import WIRE, frame, unframe
 from loaderd_wire.messages import (
     PROTOCOL,
@@ -48,6 +47,10 @@ from loaderd_wire.messages import (
 from loaderd_wire.slots import slot_layout
 
 HELLO = Hello(PROTOCOL, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")
+DAEMON = (
+    f"import sys; sys.path.insert(0, {SUPPORT!r})\n"
+    "from loaderd_testing.daemon_process import main; sys.exit(main())"
+)
 
 
 class Served:
@@ -65,21 +68,20 @@ class Served:
             "streams": streams or ("train",),
         }
         self.log = folder / "log"
-        fds = [settings["ready_fd"]] if "ready_fd" in settings else []
+        fds: dict[str, Any] = {"pass_fds": [settings["ready_fd"]]} if "ready_fd" in settings else {}
         with self.log.open("ab") as log:
             self.begin = log.tell()
             if log_removed:
                 self.log.unlink()
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    str(Path(daemon_process.__file__)),
-                    json.dumps({**given, **settings}),
-                ],
+            self.process = python(
+                "-c",
+                DAEMON,
+                json.dumps({**given, **settings}),
+                imports=SERVING,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                pass_fds=fds,
+                **fds,
             )
         self.lines: list[Line] = []
 

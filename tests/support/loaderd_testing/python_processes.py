@@ -16,6 +16,8 @@ from loaderd_testing import costs, process_forks
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.leaks import KEPT_FDS, KEPT_PIDS
 
+SUPPORT = str(Path(__file__).parents[1])  # where the package of this file is found
+
 SERVING = (
     "loaderd.cli.serve",
     "loaderd.cli.status",
