@@ -32,6 +32,10 @@ def run(args: argparse.Namespace) -> int:
     except (ConfigError, CommandError, ModuleNotFoundError) as error:
         _tell(args.ready_fd, f"ConfigError: {error}")
         raise
+    if served.workers.reset_affinity:
+        from loaderd.system.resource_limits import reset_affinity
+
+        reset_affinity()
     if args.embedded:
         from loaderd.system.processes import keep_niceness
 

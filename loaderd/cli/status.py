@@ -96,6 +96,9 @@ def lines(status: DaemonStatus, width: int, colours: bool) -> Iterator[str]:
         wrapped = textwrap.wrap(status.verdict.text, max(20, width - LABEL))
         for n, part in enumerate(wrapped):
             yield paint(f"{'verdict' if n == 0 else '':<{LABEL}}{part}", "bold")
+    if status.pool is not None and status.pool.sizing is not None:
+        why = f": {status.pool.sizing}" if status.pool.sizing else ""
+        yield paint(f'pool     {counted(status.pool.wanted_workers, "worker")} by "auto"{why}')
     if status.memory is not None:
         yield paint(f"memory   {_bar(status.memory)}")
     for title, rows in (

@@ -58,6 +58,7 @@ EXAMPLES = {
     "stage_days": "7.0",
     "quarantine": '"/var/log/bad.jsonl"',
     "num_workers": "8",
+    "reset_affinity": "true",
     "sample_timeout_s": "10.0",
     "worker_memory": '"2GiB"',
     "start_method": '"spawn"',

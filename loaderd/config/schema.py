@@ -115,8 +115,15 @@ class WorkersConfig:
 
     num_workers: int | str = key(
         Either((Choice(("auto",)), Whole(1, 1024)), '"auto" or a whole number from 1 to 1024'),
-        "Worker processes.",
+        'Worker processes. "auto" begins with one for each CPU that the daemon may use, and goes '
+        "up and down by what trainers wait for.",
         "auto",
+    )
+    reset_affinity: bool = key(
+        Flag(),
+        "Workers use all CPUs of the cgroup's cpuset, although the daemon was started on fewer, or "
+        "a library pins its process to some.",
+        False,
     )
     sample_timeout_s: float = key(
         Seconds(zero=False),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from loaderd.core.sessions import SessionState
 from loaderd.core.state import SchedulerState
-from loaderd.core.usage import busy_workers
+from loaderd.core.usage import UsageSample, busy_workers
 from loaderd.core.verdict import IDLE, STARTING, Measures, Verdict, idle, starting, verdict
 from loaderd_wire.slices import steps_left
 
@@ -82,8 +82,17 @@ def measure(state: SchedulerState, session: SessionState, now_s: float) -> Measu
         now_s: Time of the event.
     """
     window = session.usage.window(now_s, state.usage)
-    if window is None:
-        return None
+    return None if window is None else measures(state, session, window)
+
+
+def measures(state: SchedulerState, session: SessionState, window: UsageSample) -> Measures:
+    """What was measured of a session in a window.
+
+    Args:
+        state: The tables.
+        session: The session.
+        window: How far the counters went in it.
+    """
     workers, prefetch = state.pool.size, session.window.prefetch
     batch_rows = session.window.shape.batch_size
     parts = state.streams[session.stream].parts(batch_rows, workers, prefetch, urgent=False)
@@ -100,8 +109,11 @@ def measure(state: SchedulerState, session: SessionState, now_s: float) -> Measu
         jobs=min(workers, prefetch * parts),
         busy=busy_workers(window),
         workers=workers,
+        had=window.workers_s / window.now_s if window.now_s > 0 else workers,
         others_need=sum(others),
         cpus=state.cpus,
+        all_cpus=state.all_cpus,
+        auto=state.auto,
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from loaderd.core.actions import Action, DumpStack, KillWorker
 from loaderd.core.events import WorkerObservation
 from loaderd.core.jobs import Stage, importing, same
-from loaderd.core.pool import PoolWorker, WorkerPool, WorkerState
+from loaderd.core.pool import WorkerPool
+from loaderd.core.pool_worker import PoolWorker, WorkerState
 
 DUMP_S = 0.2  # between asking for a worker's stacks and its kill
 LOOK_S, LOOK_MIN_S = 0.25, 0.02

@@ -176,6 +176,17 @@ class WorkerPoll:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolReview:
+    """The timer that runs while the number of workers may change.
+
+    Attributes:
+        free_bytes: Memory that more workers may take together.
+    """
+
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class StackDumped:
     """The answer to a DumpStack.
 
@@ -228,6 +239,7 @@ Event = (
     | WorkerReady
     | WorkerDone
     | WorkerPoll
+    | PoolReview
     | StackDumped
     | WorkerDied
     | Drain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loaderd.core import stack_dumps
 from loaderd.core.jobs import SINGLE, Stage, importing
-from loaderd.core.pool import PoolWorker, WorkerState
+from loaderd.core.pool_worker import PoolWorker, WorkerState
 from loaderd.core.sessions import SessionState
 from loaderd.core.slots import SlotState
 from loaderd.core.state import SchedulerState

@@ -1,202 +1,20 @@
-"""The workers: which are alive, may get a job, or are to be started; how often they die."""
+"""The workers: which are to be started or to end; how often they die."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
-
 from loaderd.core.actions import RetireWorker, StartWorker
-from loaderd.core.jobs import Stage, unstamp
+from loaderd.core.available_workers import AvailableWorkers
+from loaderd.core.pool_worker import QUEUE, PoolWorker, WorkerState
 
-QUEUE = 2  # jobs that a worker may have: one that runs, and one that it can begin without waiting
-SLOW_S = 1.0  # a worker that has not moved for so long gets no second job
 BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0  # before a worker is started again in one place of the pool
 
 
-class WorkerState(Enum):
-    """What becomes of a worker."""
-
-    STARTING = "starting"
-    UP = "up"
-    RETIRING = "retiring"  # gets no more jobs, and ends when it has none
-    KILLED = "killed"
-    STUCK = "stuck"  # not dead kill_s after its kill: replaced; its slots stay out of use
-
-
-@dataclass(slots=True)
-class PoolWorker:
-    """A process that is not known to be dead.
-
-    Attributes:
-        worker: Its number.
-        pool_slot: Its place in the pool; -1 once another has been started in its place.
-        life: What becomes of it.
-        jobs: Jobs that it was sent and has not answered; it runs the first one.
-        word: Its word on the status board when it was last looked at.
-        key: Name of the sample, likewise.
-        quiet_s: Seconds for which the word has been the same while it had a job, or was to end.
-            Time in which it was stopped does not count.
-        import_s: How many of these it imported modules.
-        looked_s: When it was last looked at.
-        paused: A signal or a debugger has stopped it.
-        paused_s: Since when.
-        doing: What it does before it is ready; "" afterwards.
-        doing_s: Since when.
-        asked: The job for which its stacks were last asked for; 0: for its start; None: for
-            nothing.
-        stack: The stacks that came; "" before.
-        stack_s: When they came.
-        suspect: A limit has been passed; the next look decides, because what was seen may be old.
-        dumped_s: When its stacks were asked for because of that limit.
-        killed_s: When it was killed.
-        late: The limit that it has passed, in words.
-    """
-
-    worker: int
-    pool_slot: int
-    life: WorkerState = WorkerState.STARTING
-    jobs: list[int] = field(default_factory=list[int])
-    word: int = 0
-    key: str = ""
-    quiet_s: float = 0.0
-    import_s: float = 0.0
-    looked_s: float = 0.0
-    paused: bool = False
-    paused_s: float = 0.0
-    doing: str = ""
-    doing_s: float = 0.0
-    asked: int | None = None
-    stack: str = ""
-    stack_s: float = 0.0
-    suspect: bool = False
-    dumped_s: float | None = None
-    killed_s: float | None = None
-    late: str = ""
-
-    @property
-    def stamp(self) -> tuple[int, int, Stage]:
-        """(job, row, stage) of its word."""
-        return unstamp(self.word)
-
-    @property
-    def job(self) -> int:
-        """The job that it runs; 0 if it has none."""
-        return self.jobs[0] if self.jobs else 0
-
-    def moved(self) -> None:
-        """It has begun something new: no limit has been passed any longer."""
-        self.quiet_s = self.import_s = 0.0
-        self.suspect, self.dumped_s, self.late = False, None, ""
-
-
-class AvailableWorkers:
-    """Which workers may get a job, and which are to be looked at.
-
-    `sort` is called after every change of a worker that matters for that.
-    """
-
-    def __init__(self) -> None:
-        self._idle: dict[int, None] = {}  # UP without a job, the longest first
-        self._single: dict[int, None] = {}  # UP with one job and room for another
-        self._watched: set[int] = set()
-
-    @property
-    def room(self) -> bool:
-        """A worker can get a job."""
-        return bool(self._idle or self._single)
-
-    @property
-    def idle(self) -> int:
-        """Number of workers that are ready and have no job."""
-        return len(self._idle)
-
-    @property
-    def busy(self) -> int:
-        """Number of workers that have a job, or are to end."""
-        return len(self._watched)
-
-    @property
-    def watched(self) -> bool:
-        """A worker has a job or is to end, so that the status board must be looked at.
-
-        A worker that was given up is not watched.
-        """
-        return bool(self._watched)
-
-    def pick(self, *, second: bool) -> int | None:
-        """A worker for a job; None if none has room.
-
-        Args:
-            second: A worker that has one job already will do, if none is idle.
-        """
-        if self._idle:
-            return next(iter(self._idle))
-        return next(iter(self._single), None) if second else None
-
-    def sort(self, w: PoolWorker) -> None:
-        """Note whether a worker may get a job, and whether it is watched.
-
-        Args:
-            w: A worker that has changed.
-        """
-        worker, jobs = w.worker, len(w.jobs)
-        self._idle.pop(worker, None)
-        self._single.pop(worker, None)
-        if w.life is WorkerState.UP:
-            if not jobs:
-                self._idle[worker] = None
-            elif jobs < QUEUE and w.quiet_s <= SLOW_S and not w.paused:
-                self._single[worker] = None
-        if w.pool_slot >= 0 and (
-            jobs or w.life is WorkerState.KILLED or w.life is WorkerState.RETIRING
-        ):
-            self._watched.add(worker)
-        else:
-            self._watched.discard(worker)
-
-    def forget(self, worker: int) -> None:
-        """A worker is dead."""
-        self._idle.pop(worker, None)
-        self._single.pop(worker, None)
-        self._watched.discard(worker)
-
-    def invariants(self, workers: Mapping[int, PoolWorker]) -> None:
-        """Check the tables.
-
-        Args:
-            workers: All workers, by number.
-
-        Raises:
-            AssertionError: They contradict these.
-        """
-        for w in workers.values():
-            assert (w.worker in self._idle) == (w.life is WorkerState.UP and not w.jobs), (
-                f"worker {w.worker} is {w.life.value}: idle?"
-            )
-            room = (
-                w.life is WorkerState.UP
-                and len(w.jobs) == 1
-                and w.quiet_s <= SLOW_S
-                and not w.paused
-            )
-            assert (w.worker in self._single) == room, (
-                f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: room?"
-            )
-            watched = w.pool_slot >= 0 and (
-                bool(w.jobs) or w.life in (WorkerState.KILLED, WorkerState.RETIRING)
-            )
-            assert (w.worker in self._watched) == watched, (
-                f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: watched?"
-            )
-        assert self._watched <= workers.keys(), "a worker that is gone is watched"
-
-
 class WorkerPool:
-    """A fixed number of workers. They are numbered from 1, and no number comes again.
+    """A number of workers. They are numbered from 1, and no number comes again.
 
     A worker that dies is replaced at once. If its place in the pool then sees another death before
-    a job was done, the next start waits, longer each time.
+    a job was done, the next start waits, longer each time. A pool that has become smaller gives up
+    the places of the next workers that end.
 
     Attributes:
         size: How many workers there shall be.
@@ -224,17 +42,57 @@ class WorkerPool:
         self.boot_deaths = 0
         self.last_boot_death = ""
         self.available = AvailableWorkers()
-        self._deaths = [0] * size
-        self._count = 0
+        self._deaths: dict[int, int] = {}  # since a job was done, by place in the pool
+        self._place_count = self._count = 0
 
     @property
     def up(self) -> int:
         """Number of workers that are ready and are to stay."""
         return sum(w.life is WorkerState.UP for w in self.workers.values())
 
+    @property
+    def settled(self) -> bool:
+        """As many workers are at work as there shall be, each has done a job, and no others are."""
+        return (
+            self.size
+            == len(self._deaths)
+            == sum(w.life is WorkerState.UP and w.proven for w in self.workers.values())
+        )
+
     def begin(self) -> list[StartWorker]:
         """The first workers, to be started now."""
-        return [self._start(pool_slot, 0.0) for pool_slot in range(self.size)]
+        return [self._start_new() for _ in range(self.size)]
+
+    def resize(self, size: int) -> list[StartWorker | RetireWorker]:
+        """Change how many workers there shall be.
+
+        Args:
+            size: At least 1. What is starting now is not given up for it.
+
+        Returns:
+            The starts of new workers, or the ends of those that have nothing to do. One that has
+            jobs does them first.
+        """
+        places = len(self._deaths)
+        if places <= size:
+            self.size = size
+            return [self._start_new() for _ in range(size - places)]
+        ready = sorted(
+            (w for w in self.workers.values() if w.life is WorkerState.UP),
+            key=lambda w: (len(w.jobs), -w.worker),
+        )
+        stay = places - self._leaving
+        self.size = min(places, max(size, stay - len(ready)))
+        ends = [self.retire(w.worker) for w in ready[: max(0, stay - self.size)]]
+        return [end for end in ends if end is not None]
+
+    @property
+    def _leaving(self) -> int:
+        """Workers that are to end, and whose places are theirs until then."""
+        return sum(
+            w.life in (WorkerState.RETIRING, WorkerState.KILLED) and w.pool_slot >= 0
+            for w in self.workers.values()
+        )
 
     def booting(self, worker: int, doing: str, now_s: float) -> None:
         """Note what a worker does before it is ready.
@@ -291,7 +149,7 @@ class WorkerPool:
             raise ValueError(f"worker {worker} ({w.life.value}) answers job {job}, it has {w.jobs}")
         w.jobs.remove(job)
         w.moved()
-        w.paused = False
+        w.paused, w.proven = False, True
         if w.pool_slot >= 0:
             self._deaths[w.pool_slot] = 0
         self.available.sort(w)
@@ -317,12 +175,12 @@ class WorkerPool:
         w.life, w.killed_s = WorkerState.KILLED, now_s
         self.available.sort(w)
 
-    def stuck(self, worker: int) -> StartWorker:
-        """A worker does not die. Returns the start of another one in its place."""
+    def stuck(self, worker: int) -> StartWorker | None:
+        """A worker does not die. Returns the start of another one in its place, if it has one."""
         w = self.workers[worker]
         w.life, pool_slot, w.pool_slot = WorkerState.STUCK, w.pool_slot, -1
         self.available.sort(w)
-        return self._start(pool_slot, 0.0)
+        return self._replace(pool_slot, 0.0)
 
     def died(self, worker: int, cause: str) -> tuple[PoolWorker, StartWorker | None]:
         """A worker is dead.
@@ -332,7 +190,8 @@ class WorkerPool:
             cause: Cause of its death.
 
         Returns:
-            (its record, the start of its successor; None if that was started before).
+            (its record, the start of its successor; None if that was started before, or none is
+            wanted).
 
         Raises:
             ValueError: There is no such worker.
@@ -345,13 +204,26 @@ class WorkerPool:
         if w.pool_slot < 0:
             return w, None
         if w.life is WorkerState.RETIRING and not w.jobs:
-            return w, self._start(w.pool_slot, 0.0)
+            return w, self._replace(w.pool_slot, 0.0)
         self._deaths[w.pool_slot] += 1
         deaths = self._deaths[w.pool_slot]
-        return w, self._start(
+        return w, self._replace(
             w.pool_slot,
             0.0 if deaths == 1 else min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** min(deaths - 2, 10)),
         )
+
+    def _start_new(self) -> StartWorker:
+        place = self._place_count
+        self._place_count += 1
+        self._deaths[place] = 0
+        return self._start(place, 0.0)
+
+    def _replace(self, pool_slot: int, delay_s: float) -> StartWorker | None:
+        """Another worker in this place, unless there are more places than workers are wanted."""
+        if len(self._deaths) > self.size:
+            del self._deaths[pool_slot]
+            return None
+        return self._start(pool_slot, delay_s)
 
     def _start(self, pool_slot: int, delay_s: float) -> StartWorker:
         self._count += 1
@@ -371,7 +243,10 @@ class WorkerPool:
             AssertionError: They contradict each other.
         """
         places = sorted(w.pool_slot for w in self.workers.values() if w.pool_slot >= 0)
-        assert places == list(range(self.size)), f"places {places} of a pool of {self.size}"
+        assert places == sorted(self._deaths), f"places {places} of {sorted(self._deaths)}"
+        assert 0 <= len(places) - self.size <= self._leaving, (
+            f"{len(places)} places of a pool of {self.size}, and {self._leaving} workers leave"
+        )
         for w in self.workers.values():
             assert len(w.jobs) <= QUEUE, f"worker {w.worker} has jobs {w.jobs}"
             assert not w.jobs or w.life is not WorkerState.STARTING, (

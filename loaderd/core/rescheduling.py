@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loaderd.core.jobs import Stage
-from loaderd.core.pool import SLOW_S, PoolWorker, WorkerState
+from loaderd.core.pool_worker import SLOW_S, PoolWorker, WorkerState
 from loaderd.core.state import RunningJob, SchedulerState
 
 ABANDONED_S = 5.0  # how long a worker has been stopped before it is ended where nobody waits for it

@@ -20,6 +20,7 @@ from loaderd.core.events import (
     Drain,
     Event,
     GrowFailed,
+    PoolReview,
     ProgressReceived,
     SegmentGrown,
     StackDumped,
@@ -32,6 +33,7 @@ from loaderd.core.events import (
 )
 from loaderd.core.fault_attribution import FaultAttribution, IndexOf
 from loaderd.core.pool import WorkerPool
+from loaderd.core.pool_sizing import PoolPace, PoolSizer
 from loaderd.core.sessions import SessionState
 from loaderd.core.snapshot import SchedulerSnapshot, latest_batches, snapshot
 from loaderd.core.state import SchedulerState
@@ -41,6 +43,7 @@ from loaderd.core.verdict import Verdict
 from loaderd_wire.messages import Descriptor, Progress, Pulse, Segment
 
 DRAINING = "the daemon is draining"
+STEADY = PoolPace()
 
 __all__ = ["Scheduler", "StreamRules"]
 
@@ -64,26 +67,36 @@ class Scheduler:
         kill_s: float = 5.0,
         worker_memory: int = 0,
         cpus: int = 0,
+        all_cpus: int = 0,
+        most_workers: int = 0,
+        pace: PoolPace = STEADY,
         replay: bool = False,
     ) -> None:
         """Begin without sessions.
 
         Args:
             streams: What is served from the start. `Opened` adds more.
-            workers: How many workers there shall be at any time, at least 1.
+            workers: How many workers there shall be, at least 1.
             sample_timeout_s: Seconds that a sample may take in one stage.
             index_of: index_of(job, row, candidate) is the dataset index that a row of the batch may
                 be made from: its own sample's for candidate 0, its n-th substitute's for n.
             kill_s: Seconds after which a worker that was killed and is not dead is replaced.
             worker_memory: Bytes of anonymous memory above which a worker is replaced. 0: no limit.
             cpus: Processors that the workers may use; 0: unknown.
+            all_cpus: Processors that the daemon could have, were it not pinned to some; 0: unknown.
+            most_workers: The pool grows up to so many, and shrinks, by what trainers wait for. 0:
+                it keeps its size.
+            pace: How soon it does so.
             replay: The first batches of a session are handed out again and again.
 
         Raises:
             ValueError: A number is out of range.
         """
         self.state = SchedulerState(
-            WorkerPool(workers), {rules.name: StreamState(rules) for rules in streams}, cpus=cpus
+            WorkerPool(workers),
+            {rules.name: StreamState(rules) for rules in streams},
+            cpus=cpus,
+            all_cpus=all_cpus,
         )
         self._assigner = JobAssigner(self.state)
         self._deadlines = Deadlines(sample_timeout_s, kill_s)
@@ -93,6 +106,9 @@ class Scheduler:
             self._deadlines,
             FaultAttribution(self.state.streams, index_of),
             worker_memory,
+        )
+        self._sizer = (
+            PoolSizer(self.state, most_workers, worker_memory, pace) if most_workers else None
         )
         self._looked_s: float | None = None
         self._replay = replay
@@ -108,6 +124,7 @@ class Scheduler:
             WorkerDone: self._supervisor.done,
             WorkerDied: self._supervisor.died,
             WorkerPoll: self._look,
+            PoolReview: self._review,
             StackDumped: lambda e: stack_dumps.take(
                 self.state.pool.workers.get(e.worker), e.stack, self.state.now_s
             ),
@@ -121,6 +138,8 @@ class Scheduler:
             now_s: Time in seconds of a monotonic clock. It never falls from call to call.
         """
         self.state.now_s = now_s
+        if self._sizer:
+            self._sizer.begin()
         return list(self.state.pool.begin())
 
     def step(self, event: Event, now_s: float) -> list[Action]:
@@ -138,7 +157,9 @@ class Scheduler:
         """
         state = self.state
         state.turns += 1
-        state.usage.busy_s += state.pool.available.busy * (now_s - state.now_s)
+        passed_s = now_s - state.now_s
+        state.usage.busy_s += state.pool.available.busy * passed_s
+        state.usage.workers_s += state.pool.size * passed_s
         state.now_s = now_s
         state.actions = []
         self._handlers[type(event)](event)
@@ -157,6 +178,14 @@ class Scheduler:
         if self._looked_s is None:
             self._looked_s = now_s
         return max(now_s, self._looked_s + self._deadlines.every_s)
+
+    def next_review_s(self) -> float | None:
+        """When the size of the pool is to be reviewed, by the clock of `begin`.
+
+        Returns:
+            None while it is fixed, or nobody uses the pool.
+        """
+        return self._sizer.next_s() if self._sizer else None
 
     def snapshot(self) -> SchedulerSnapshot:
         """The state at the latest event, for `status`."""
@@ -205,6 +234,8 @@ class Scheduler:
         )
         state.sessions[e.session] = session
         stream.sessions.add(e.session)
+        if self._sizer:
+            self._sizer.attached()
         if state.draining:
             session.end(DRAINING)
         if stream.broken:
@@ -234,6 +265,8 @@ class Scheduler:
                 session, "ProtocolError", f"the client sent an invalid request: {fault}"
             )
             return self._assigner.refresh(session)
+        if self._sizer:
+            self._sizer.heard()
         session.seq = p.seq
         session.waiting = p.waiting
         taken = session.window.taken
@@ -309,6 +342,10 @@ class Scheduler:
             self._assigner.refresh(session)
 
     # workers
+
+    def _review(self, e: PoolReview) -> None:
+        if self._sizer:
+            self._sizer.review(e.free_bytes)
 
     def _look(self, e: WorkerPoll) -> None:
         self._looked_s = self.state.now_s

@@ -8,7 +8,7 @@ from loaderd.core import assessment, explain, stack_dumps
 from loaderd.core.assessment import Rates
 from loaderd.core.histogram import Durations
 from loaderd.core.jobs import importing
-from loaderd.core.pool import PoolWorker, WorkerState
+from loaderd.core.pool_worker import PoolWorker, WorkerState
 from loaderd.core.sessions import SessionState
 from loaderd.core.slots import SlotState
 from loaderd.core.state import SchedulerState
@@ -126,6 +126,8 @@ class SchedulerSnapshot:
         sessions: The sessions of connected clients.
         workers: The workers that are not known to be dead.
         restarts: Workers that were started in place of another, by `state.CAUSES`.
+        wanted_workers: How many there shall be.
+        sizing: What was last done or not done about that number, and why; None if it is fixed.
     """
 
     draining: bool
@@ -135,6 +137,8 @@ class SchedulerSnapshot:
     sessions: tuple[SessionSnapshot, ...]
     workers: tuple[WorkerSnapshot, ...]
     restarts: dict[str, int]
+    wanted_workers: int
+    sizing: str | None
 
 
 def snapshot(state: SchedulerState, now_s: float) -> SchedulerSnapshot:
@@ -152,6 +156,8 @@ def snapshot(state: SchedulerState, now_s: float) -> SchedulerSnapshot:
         sessions=tuple(_session(state, session, now_s) for session in state.sessions.values()),
         workers=tuple(_worker(state, worker, now_s) for worker in state.pool.workers.values()),
         restarts=dict(state.restarts),
+        wanted_workers=state.pool.size,
+        sizing=state.sizing,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from loaderd.core.actions import DumpStack
-from loaderd.core.pool import PoolWorker, WorkerState
+from loaderd.core.pool_worker import PoolWorker, WorkerState
 
 MOST = 8  # workers whose stacks are taken at a time
 CHARS = 12_000  # of one worker's stacks that are kept

@@ -16,6 +16,7 @@ from loaderd.core.pool import WorkerPool
 from loaderd.core.sessions import SessionState
 from loaderd.core.streams import StreamState
 from loaderd.core.usage import PoolUsage
+from loaderd.core.verdict import AutoSize
 
 # Why another worker is started in place of one: it fails at its start; it dies of its own doing, or
 # is killed by somebody else; a sample takes too long; it is stopped by a signal while nobody needs
@@ -61,6 +62,10 @@ class SchedulerState:
         usage: What all workers did.
         restarts: Workers that were started in place of another, by what became of that: CAUSES.
         cpus: Processors that the workers may use; 0: unknown.
+        all_cpus: Processors that they could use, were the daemon not pinned to some; 0: unknown.
+        auto: What a pool that finds its own number of workers says of it; None if that is fixed.
+        sizing: What was last done or not done about the number of workers, and why; None if that is
+            fixed.
         draining: Nothing new is made.
         turns: Events handled until now.
         now_s: Time of the latest event, in seconds of a monotonic clock.
@@ -76,6 +81,9 @@ class SchedulerState:
     usage: PoolUsage = field(default_factory=PoolUsage)
     restarts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0))
     cpus: int = 0
+    all_cpus: int = 0
+    auto: AutoSize | None = None
+    sizing: str | None = None
     draining: bool = False
     turns: int = 0
     now_s: float = 0.0

@@ -10,7 +10,7 @@ from loaderd.core.events import WorkerDied, WorkerDone, WorkerObservation, Worke
 from loaderd.core.fault_attribution import FaultAttribution
 from loaderd.core.fault_ledger import JobDeath
 from loaderd.core.jobs import Done, JobKind, Stage, candidate_of, same, unstamp
-from loaderd.core.pool import PoolWorker, WorkerState
+from loaderd.core.pool_worker import PoolWorker, WorkerState
 from loaderd.core.sessions import SessionState
 from loaderd.core.state import RunningJob, SchedulerState
 
@@ -32,7 +32,6 @@ class WorkerSupervisor:
     Attributes:
         deadlines: Decides which worker has run out of time.
         worker_memory: Bytes of anonymous memory above which a worker is replaced. 0: no limit.
-        max_deaths: Deaths of workers without a finished row between them that end a stream.
     """
 
     def __init__(
@@ -45,10 +44,14 @@ class WorkerSupervisor:
     ) -> None:
         self.deadlines = deadlines
         self.worker_memory = worker_memory
-        self.max_deaths = max(10, 5 * state.pool.size)
         self._state = state
         self._assigner = assigner
         self._attribution = attribution
+
+    @property
+    def _max_deaths(self) -> int:
+        """Deaths of workers without a finished row between them that end a stream."""
+        return max(10, 5 * self._state.pool.size)
 
     def done(self, e: WorkerDone) -> None:
         """A worker has answered a job.
@@ -162,6 +165,7 @@ class WorkerSupervisor:
                     "it is stopped by a signal (T), and no session waits for it",
                 )
             )
+        w.anon_bytes = seen.anon_bytes or w.anon_bytes
         if 0 < self.worker_memory < seen.anon_bytes and w.life is WorkerState.UP:
             text = (
                 f"worker {w.worker} has {seen.anon_bytes} bytes of memory, over worker_memory "
@@ -187,8 +191,10 @@ class WorkerSupervisor:
                 {"worker": w.worker},
             )
         )
-        state.actions.append(state.pool.stuck(w.worker))
-        state.restarts["hung"] += 1
+        start = state.pool.stuck(w.worker)
+        if start:
+            state.actions.append(start)
+            state.restarts["hung"] += 1
         at, row, stage = w.stamp
         for number in w.jobs:
             running = state.jobs[number]
@@ -251,7 +257,7 @@ class WorkerSupervisor:
                 e.boot or e.stack,
             )
             # All sessions may have met the same sample at the same time.
-            if stream.deaths >= self.max_deaths * max(1, len(stream.sessions)):
+            if stream.deaths >= self._max_deaths * max(1, len(stream.sessions)):
                 self._assigner.break_stream(stream, "StreamFailedError", stream.failure_text())
 
 

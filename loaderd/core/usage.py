@@ -36,6 +36,7 @@ class UsageSample(NamedTuple):
         done_s: Seconds of all finished jobs of all sessions.
         jobs: Number of these jobs.
         bytes: Bytes that workers wrote for the session.
+        workers_s: Seconds of workers that there were, with a job or without.
     """
 
     now_s: float
@@ -52,6 +53,7 @@ class UsageSample(NamedTuple):
     done_s: float
     jobs: int
     bytes: int = 0
+    workers_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -62,11 +64,13 @@ class PoolUsage:
         busy_s: Seconds in which they had a job, summed over all workers.
         done_s: Seconds of the jobs that have ended.
         jobs: Number of these jobs.
+        workers_s: Seconds of workers that there were, with a job or without.
     """
 
     busy_s: float = 0.0
     done_s: float = 0.0
     jobs: int = 0
+    workers_s: float = 0.0
 
 
 class SessionUsage:
@@ -168,7 +172,7 @@ class SessionUsage:
             now_s: Time of the event.
             pool: What all workers did.
         """
-        samples, latest = self._samples, self._latest(now_s, pool)
+        samples, latest = self._samples, self.counters(now_s, pool)
         if len(samples) > 1 and samples[-2].batches == latest.batches:
             samples.pop()  # it says nothing that this one does not
         samples.append(latest)
@@ -188,9 +192,27 @@ class SessionUsage:
         """
         if not self._samples:
             return None
-        latest = self._latest(now_s, pool)
-        went = [now - then for now, then in zip(latest, self._samples[0], strict=True)]
+        return self.since(self._samples[0], now_s, pool)
+
+    def since(self, then: UsageSample, now_s: float, pool: PoolUsage) -> UsageSample:
+        """How far the counters went since a sample.
+
+        Args:
+            then: The sample.
+            now_s: Time of the event.
+            pool: What all workers did.
+        """
+        latest = self.counters(now_s, pool)
+        went = [now - before for now, before in zip(latest, then, strict=True)]
         return UsageSample(*went)  # pyright: ignore[reportArgumentType] - each of its own type
+
+    def training(self, now_s: float) -> bool:
+        """Whether its trainer takes batches and tells how long it waits for them.
+
+        Args:
+            now_s: Time of the event.
+        """
+        return self._batches > 0 and self.knows_wait and not self.silent_s(now_s)
 
     def silent_s(self, now_s: float) -> float:
         """Seconds for which the trainer has been doing something else; 0 if it has not.
@@ -212,7 +234,13 @@ class SessionUsage:
             own_s > PAUSE_STEPS * own_before_s / self._batches
         )
 
-    def _latest(self, now_s: float, pool: PoolUsage) -> UsageSample:
+    def counters(self, now_s: float, pool: PoolUsage) -> UsageSample:
+        """The counters now.
+
+        Args:
+            now_s: Time of the event.
+            pool: What all workers did.
+        """
         held_s, waited_s, counted_s = self._held_s, self._waited_s, self._counted_s
         if self._held_since_s is not None:
             held_s += now_s - self._held_since_s
@@ -234,6 +262,7 @@ class SessionUsage:
             pool.done_s,
             pool.jobs,
             self._bytes,
+            pool.workers_s,
         )
 
 

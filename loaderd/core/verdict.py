@@ -32,6 +32,7 @@ KINDS = (
 WAITS = 0.05  # a fraction of time from which on the trainer counts as waiting
 BUSY = 0.75  # a part of the workers that can help from which on they are what is waited for
 HELD = 0.25  # a part of the time in which nothing could be begun for want of slots, likewise
+GROWN = 0.95  # a part of the workers that a pool had on average, if it has grown meanwhile
 LEAST_S = 1e-5  # between two calls of next(), whatever the trainer does
 SHORT_STEP_S = 0.005  # a step below which messages, rather than bursts, are what is waited for
 MOST_WORKERS = 1024  # that are asked for
@@ -42,6 +43,19 @@ AT_ALL_CPUS = {  # where more workers would find no processor
     "transform": ("transforms", "make the transforms cheaper, or do them on the GPU"),
     HANDOFF: ("fields", "deliver fewer bytes: fewer fields, or uint8 instead of float32"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class AutoSize:
+    """What a pool that finds its own number of workers says to who would ask for more.
+
+    Attributes:
+        text: What it does, or why it does nothing, as a part of a sentence.
+        setting: What would help instead; "" while the pool itself does.
+    """
+
+    text: str = 'num_workers = "auto" finds the number'
+    setting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +74,11 @@ class Measures:
         jobs: Workers that can work for this session at once, at most.
         busy: Workers that were at work, on average, whichever session it was for.
         workers: Workers of the pool.
+        had: Workers that it had on average.
         others_need: Workers that the other sessions need.
         cpus: Processors that the workers may use; 0: unknown.
+        all_cpus: Processors that they could use, were the daemon not pinned to some; 0: unknown.
+        auto: What the pool says if it finds its own number of workers; None if that is fixed.
     """
 
     elapsed_s: float
@@ -75,8 +92,11 @@ class Measures:
     jobs: int
     busy: float
     workers: int
+    had: float = math.inf
     others_need: float = 0.0
     cpus: int = 0
+    all_cpus: int = 0
+    auto: AutoSize | None = None
 
     @property
     def wait_fraction(self) -> float:
@@ -215,9 +235,45 @@ def _count(workers: float) -> str:
     return f"{workers:.1f}" if workers < 100 else f"{workers:,.0f}"
 
 
+def waits_for_workers(m: Measures) -> bool:
+    """The trainer waits, and the workers that can help it are at work nearly all the time."""
+    return m.wait_fraction >= WAITS and sum(m.stage_s) > 0 and _at_work(m)
+
+
+def most_workers(cpus: int, stage_s: tuple[float, ...]) -> int:
+    """Workers that find a processor. One that reads waits more than it computes.
+
+    Args:
+        cpus: Processors; 0: unknown.
+        stage_s: Seconds of workers, by STAGES.
+    """
+    if not cpus:
+        return MOST_WORKERS
+    total, read_s = sum(stage_s), stage_s[0]
+    computes = (total - read_s + read_s / READERS) / total if total > 0 else 1.0
+    return min(MOST_WORKERS, max(cpus, int(cpus / computes)))
+
+
+def at_all_cpus(cpus: int, stage: str, all_cpus: int = 0) -> AutoSize:
+    """What helps where more workers would find no processor.
+
+    Args:
+        cpus: Processors.
+        stage: The stage that takes most of the workers' time.
+        all_cpus: Those that the daemon could use, were it not pinned to some; 0: unknown.
+    """
+    if cpus < all_cpus:
+        reset = "reset_affinity = true"
+        pinned = f"the daemon is pinned to {cpus} of {all_cpus} processors"
+        return AutoSize(f"{pinned}: set [workers] {reset}", reset)
+    setting, advice = AT_ALL_CPUS[stage]
+    processors = f"there are {cpus} processors" if cpus > 1 else "there is one processor"
+    return AutoSize(f"{processors}: {advice}", setting)
+
+
 def _at_work(m: Measures) -> bool:
     """The workers that can help are at work nearly all the time."""
-    return m.busy >= BUSY * max(1, min(m.jobs, m.workers))
+    return m.busy >= BUSY * max(1, min(m.jobs, m.workers, m.had))
 
 
 def _kind(m: Measures, stage: str) -> str:
@@ -234,6 +290,8 @@ def _help(m: Measures, kind: str, stage: str) -> tuple[str, str]:
     """(the setting that would help most, the same as a part of a sentence); empty if none."""
     if kind == TRAINER_BOUND:
         return "", "a faster loader would not help"
+    if m.auto is not None and m.had < GROWN * m.workers:
+        return "", f"the pool has grown to {m.workers} workers meanwhile"
     more = f"prefetch = {2 * m.prefetch}"
     if kind == MEMORY_BOUND:
         return more, f"no slot is free: give the Loader {more}, and [daemon] memory for that"
@@ -248,11 +306,13 @@ def _help(m: Measures, kind: str, stage: str) -> tuple[str, str]:
     wanted = min(MOST_WORKERS, math.ceil((m.need or 0.0) + m.others_need))
     if wanted <= m.workers:
         return more, f"batches differ in cost: give the Loader {more}"
-    limit = m.cpus * (READERS if stage == "read" else 1)
-    if 0 < limit < wanted:
-        if limit <= m.workers:
-            setting, advice = AT_ALL_CPUS[stage]
-            return setting, f"there are {m.cpus} processors: {advice}"
+    limit = most_workers(m.cpus, m.stage_s)
+    if limit <= m.workers:
+        full = at_all_cpus(m.cpus, stage, m.all_cpus)
+        return full.setting, full.text
+    if m.auto is not None:
+        return m.auto.setting, m.auto.text
+    if limit < wanted:
         more = f"num_workers = {limit}"
         return more, f"there are {m.cpus} processors: set {more}"
     return f"num_workers = {wanted}", f"set num_workers = {wanted}"

@@ -72,7 +72,15 @@ class LocalEngine:
         self._log = log
         self._sample_timeout_s = config.sample_timeout_s
         self._streams = StreamTable(streams, late)
-        self._setup = Setup((), folder, config.init or "", num_workers, 0, "none")
+        self._setup = Setup(
+            (),
+            folder,
+            config.init or "",
+            num_workers,
+            0,
+            "none",
+            reset_affinity=config.reset_affinity,
+        )
         self._segments = SegmentTable()
         self._modules = Modules(folder)
         self._events = WorkerEvents(self._streams, self._segments, self._modules, emit, log)

@@ -32,6 +32,7 @@ class Setup:
         preload: What a fork server imports ahead: "user", "base" or "none".
         lenient: A stream whose code cannot be imported keeps no worker from getting ready; its
             first job there will say it. It has been served before, and so are others.
+        reset_affinity: A worker runs on all CPUs of its cpuset, whatever mask it is left with.
     """
 
     plans: tuple[str, ...]
@@ -41,6 +42,7 @@ class Setup:
     place: int
     preload: str
     lenient: bool = False
+    reset_affinity: bool = False
 
 
 @dataclass(frozen=True, slots=True)

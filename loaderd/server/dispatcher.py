@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from loaderd.core import actions
-from loaderd.core.events import Event
+from loaderd.core.events import Event, PoolReview
 from loaderd.core.scheduler import Scheduler
 from loaderd.core.snapshot import SchedulerSnapshot
 from loaderd.core.verdict import Verdict
@@ -52,6 +52,7 @@ class ActionHandlers:
         stream_broken: Does StreamBroken.
         cannot_boot: Why no worker could be started, with the traceback.
         log: Its log.
+        free_bytes: Returns the memory that more workers may take together.
     """
 
     engine: Engine
@@ -62,6 +63,7 @@ class ActionHandlers:
     stream_broken: Callable[[actions.StreamBroken], object]
     cannot_boot: Callable[[str], object]
     log: WriteLog
+    free_bytes: Callable[[], int] = int
 
 
 class ActionDispatcher:
@@ -91,7 +93,9 @@ class ActionDispatcher:
         self.on_event = on_event
         self._events: deque[Event] = deque()
         self._busy = False
+        self._free_bytes = handlers.free_bytes
         self._look_timer: object | None = None
+        self._review_timer: object | None = None
         # spent in the scheduler: the part of the daemon's time that is no driver's
         self.schedule_s = 0.0
         send_message, cannot_boot, log = handlers.send_message, handlers.cannot_boot, handlers.log
@@ -112,7 +116,7 @@ class ActionDispatcher:
 
     def begin(self) -> None:
         """Once: start the workers."""
-        self._loop.before_sleep(self._arm_look)
+        self._loop.before_sleep(self._arm)
         self._busy = True
         for action in self._scheduler.begin(self._loop.now_s()):
             self._do[type(action)](action)
@@ -160,7 +164,7 @@ class ActionDispatcher:
         finally:
             self._busy = False
 
-    def _arm_look(self) -> bool:
+    def _arm(self) -> bool:
         """Once a turn, before the sleep.
 
         A timer that is no longer needed is left to run out: with short jobs that is each of them.
@@ -168,7 +172,16 @@ class ActionDispatcher:
         at_s = self._scheduler.next_look_s(self._loop.now_s())
         if at_s is not None and self._look_timer is None:
             self._look_timer = self._loop.later(at_s - self._loop.now_s(), self._look)
+        at_s = self._scheduler.next_review_s()
+        if at_s is not None and self._review_timer is None:
+            self._review_timer = self._loop.later(at_s - self._loop.now_s(), self._review)
         return False
+
+    def _review(self) -> None:
+        self._review_timer = None
+        at_s = self._scheduler.next_review_s()
+        if at_s is not None and at_s <= self._loop.now_s():
+            self.step(PoolReview(self._free_bytes()))
 
     def _look(self) -> None:
         self._look_timer = None

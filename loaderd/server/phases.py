@@ -22,6 +22,7 @@ from loaderd.server.admission import check_protocol
 from loaderd.server.admission_control import AdmissionControl
 from loaderd.server.dispatcher import ActionDispatcher
 from loaderd.server.idle_exit import IdleExit
+from loaderd.server.pool_limits import PoolLimits
 from loaderd.server.readiness import ReadinessPipe
 from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.sessions import SessionRegistry
@@ -29,7 +30,7 @@ from loaderd.server.start_options import StartOptions
 from loaderd.server.startup import StartupReporter
 from loaderd.server.status_report import DaemonStatus, DrainStatus
 from loaderd.server.stream_catalog import StreamCatalog
-from loaderd.system import resource_limits, systemd
+from loaderd.system import systemd
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.logs import Log, QuarantineLog
 from loaderd.system.loop import Loop
@@ -49,7 +50,7 @@ class Parts:
     Attributes:
         config: What is served.
         options: How it was started.
-        num_workers: At a time.
+        limits: How many workers there are.
         env: Environment variables.
         loop: Calls everything.
         log: Its log.
@@ -69,7 +70,7 @@ class Parts:
 
     config: Config
     options: StartOptions
-    num_workers: int
+    limits: PoolLimits
     env: Mapping[str, str]
     loop: Loop
     log: Log
@@ -315,15 +316,10 @@ class Serving(_Accepting):
         parts.log.say(
             "info",
             "ready",
-            f"ready: {socket}; streams {streams}; {counted(parts.num_workers, 'worker')}",
-            {"socket": socket, "workers": parts.num_workers},
+            f"ready: {socket}; streams {streams}; {counted(parts.limits.start, 'worker')}",
+            {"socket": socket, "workers": parts.limits.start},
         )
-        for text in (
-            *resource_limits.too_many(
-                parts.config.workers.num_workers, resource_limits.own_cpu_count()
-            ),
-            *native_library.warnings(),
-        ):
+        for text in (*parts.limits.warnings, *native_library.warnings()):
             parts.log("warning", "start_warning", text)
 
 

@@ -24,6 +24,7 @@ from loaderd.server.page.history import History
 from loaderd.server.page.last_batches import LastBatches
 from loaderd.server.page.live_page import LivePage
 from loaderd.server.phases import Opening, Parts, Phase, Serving
+from loaderd.server.pool_limits import PoolLimits, pool_limits
 from loaderd.server.readiness import ReadinessPipe
 from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.served_socket import ServedSocket
@@ -35,7 +36,7 @@ from loaderd.server.status_report import DaemonStatus
 from loaderd.server.stream_catalog import StreamCatalog
 from loaderd.server.takeover import TakingOver
 from loaderd.server.verdict_reporter import VerdictReporter
-from loaderd.system import resource_limits, systemd
+from loaderd.system import file_limits, resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.http import HttpServer, is_loopback, parse_address
 from loaderd.system.lockfile import AlreadyServed, CannotServe, LockFile
@@ -104,11 +105,11 @@ class Running:
         config = setup.config
         self._reporter = VerdictReporter(loop, self._verdicts, log, self._notify)
         self._history: History | None = None  # where there is a page that shows it
-        number = config.workers.num_workers
-        num_workers = number if isinstance(number, int) else resource_limits.own_cpu_count()
+        file_limits.raise_limit()
+        limits = pool_limits(config, setup.root)
         # Whoever sees its connection end may start a successor at once: the lock is free by then.
         connections = stack.enter_context(ExitStack())
-        gate, most, lock, locks = self._take_socket(num_workers, stack)
+        gate, most, lock, locks = self._take_socket(limits.most, stack)
         self._bad_samples = BadSamples(config.daemon.quarantine, log)
         stack.callback(self._bad_samples.close)
         budget = segment_budget(loop, config.daemon.memory, setup.root, stack)
@@ -124,9 +125,9 @@ class Running:
             connections=connections,
             now=lock is not None,
         )
-        engine = self._new_engine(num_workers)
+        engine = self._new_engine(limits.most)
         stack.callback(engine.close)
-        parts = self._new_parts(num_workers, most, control, messages, budget, engine)
+        parts = self._new_parts(limits, most, control, messages, budget, engine)
         self._dispatcher = parts.dispatcher
         self._parts = parts
         self._waits = lock is None  # for the daemon that serves the socket
@@ -217,7 +218,7 @@ class Running:
 
     def _new_parts(
         self,
-        num_workers: int,
+        limits: PoolLimits,
         most: int,
         control: ControlListener,
         messages: MessageRouter,
@@ -227,7 +228,7 @@ class Running:
         """What works with sockets, memory and engine.
 
         Args:
-            num_workers: At a time.
+            limits: How many workers there are.
             most: Sessions that the file descriptors suffice for.
             control: Where clients come.
             messages: Where sessions send and receive messages.
@@ -255,7 +256,7 @@ class Running:
         return Parts(
             config=config,
             options=options,
-            num_workers=num_workers,
+            limits=limits,
             env=setup.env,
             loop=loop,
             log=log,
@@ -269,7 +270,7 @@ class Running:
             admission=admission,
             catalog=catalog,
             dispatcher=self._new_dispatcher(
-                num_workers, engine, messages, registry, admission, catalog
+                limits, engine, messages, registry, admission, catalog, budget
             ),
             quarantine=self._bad_samples.kept,
             idle=IdleExit(
@@ -305,20 +306,23 @@ class Running:
 
     def _new_dispatcher(
         self,
-        num_workers: int,
+        limits: PoolLimits,
         engine: Engine,
         messages: MessageRouter,
         registry: SessionRegistry,
         admission: AdmissionControl,
         catalog: StreamCatalog,
+        budget: SegmentBudget,
     ) -> ActionDispatcher:
         workers = self._setup.config.workers
         scheduler = Scheduler(
             (),
-            workers=num_workers,
+            workers=limits.start,
+            most_workers=limits.most if workers.num_workers == "auto" else 0,
             sample_timeout_s=workers.sample_timeout_s,
             worker_memory=workers.worker_memory or 0,
-            cpus=resource_limits.own_cpu_count(),
+            cpus=limits.cpus,
+            all_cpus=limits.all_cpus,
             replay=self._setup.options.replay,
             index_of=catalog.index_of,
         )
@@ -331,6 +335,7 @@ class Running:
             stream_broken=admission.stream_broken,
             cannot_boot=self.fail,
             log=self._log,
+            free_bytes=budget.free_bytes,
         )
         return ActionDispatcher(scheduler, handlers, self._loop)
 

@@ -42,6 +42,11 @@ class SegmentBudget:
         self.last_segment += 1
         return self.last_segment
 
+    def free_bytes(self) -> int:
+        """Memory that the system has free beyond what segments may still take."""
+        free = min((room.free for room in self._rooms()), default=0)
+        return free - max(0, self.memory - self.store.live_bytes) - self.store.unfilled_bytes
+
     def shortage(self, what: str, segment: Segment, held_bytes: int) -> str | None:
         """Why there is no memory for a segment, with the numbers and the setting to change.
 

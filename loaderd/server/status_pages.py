@@ -59,7 +59,9 @@ class StatusPages:
             streams=parts.catalog.status(inside, admission.broken),
             sessions=parts.registry.status(inside),
             workers=status.workers(inside, engine),
-            pool=PoolStatus(engine.fork_server, engine.probes),
+            pool=PoolStatus(
+                engine.fork_server, engine.probes, inside.wanted_workers, inside.sizing
+            ),
             memory=MemoryStatus(parts.budget.memory, parts.budget.store.live_bytes),
             quarantine=QuarantineStatus(
                 daemon.quarantine, parts.quarantine.count, tuple(parts.quarantine.tail)

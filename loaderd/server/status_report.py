@@ -133,15 +133,21 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """The processes besides workers.
+    """How many workers there shall be, and the processes besides them.
 
     Attributes:
         fork_server: What workers are forked from.
         probes: Those that open streams.
+        wanted_workers: How many workers there shall be; 0 if a daemon of another version does not
+            say.
+        sizing: What `num_workers = "auto"` last did or did not do about that, and why; None if the
+            number is fixed.
     """
 
     fork_server: ForkServerStatus = field(metadata=TEMPLATE)
     probes: tuple[ProcessStatus, ...]
+    wanted_workers: int = 0
+    sizing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

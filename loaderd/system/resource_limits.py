@@ -9,6 +9,7 @@ the tightest limit.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -160,6 +161,38 @@ def own_cpu_count() -> int:
     return cpu_count(affinity=len(os.sched_getaffinity(0)), cpus=os.cpu_count() or 1)
 
 
+def cpuset(root: str = "/") -> set[int]:
+    """The CPUs that the cgroups leave this process, whatever mask it has."""
+    for group in _groups(root, "cpuset"):
+        names = (
+            ("cpuset.cpus.effective",)
+            if group.version == 2
+            else ("cpuset.effective_cpus", "cpuset.cpus")
+        )
+        for name in names:
+            found = _cpus(_read(root, posixpath.join(group.folder, name)))
+            if found:
+                return found
+    return _cpus(_read(root, "sys/devices/system/cpu/online")) or os.sched_getaffinity(0)
+
+
+def pinned(mask: set[int], every: set[int]) -> list[str]:
+    """A line about an affinity mask that leaves CPUs of the cpuset out."""
+    if every <= mask:
+        return []
+    return [
+        f"this process may run on {len(mask)} of {len(every)} CPUs: a library has pinned it, or "
+        "whoever started it; [workers] reset_affinity = true lets workers use them all"
+    ]
+
+
+def reset_affinity(root: str = "/") -> None:
+    """Let this process, and those that it starts, run on all CPUs of the cpuset."""
+    # what the cpuset does not have after all, the kernel refuses
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, cpuset(root))
+
+
 def too_many(workers: int | str, cpus: int) -> list[str]:
     """A line about more workers than CPUs, where they were asked for by number, not by "auto"."""
     if isinstance(workers, str) or workers <= cpus:
@@ -261,6 +294,17 @@ def _mounts(text: str) -> list[tuple[str, set[str], str, str]]:
                 (right[0], set(right[2].split(",")), _unescape(left[3]), _unescape(left[4]))
             )
     return sorted(found, key=lambda mount: mount[0])
+
+
+def _cpus(text: str) -> set[int]:
+    """CPUs of a list such as "0-3,8"; none of what is no such list."""
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            return set()
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
 
 
 def _unescape(text: str) -> str:

@@ -30,6 +30,7 @@ from loaderd.engine.messages import (
     WorkerFault,
 )
 from loaderd.engine.scoreboard import StatusLine
+from loaderd.system.resource_limits import reset_affinity
 from loaderd.worker import generator_watch, process_setup
 from loaderd.worker.imports import Imports
 from loaderd.worker.job_runner import JobRunner
@@ -129,6 +130,8 @@ class WorkerMain:
             self._channel.send(Doing(f"calling init, {setup.init}"))
             build(setup.init, "init", setup.place)
             process_setup.pin_native_threads()
+        if setup.reset_affinity:  # what was imported may have pinned this process
+            reset_affinity()
         self._open_streams = OpenStreams(list(self._plans.values()), setup.place, setup.num_workers)
         self._runner = JobRunner(self._open_streams, self._mapped, self._line)
         Imports(self._line, self._open_streams.torch_came).watch()

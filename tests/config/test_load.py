@@ -339,8 +339,8 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
         ),
         (
             '[workers]\nengine = "ray"',
-            'workers.engine: "ray": unknown key; there are num_workers, sample_timeout_s, '
-            "worker_memory, start_method, init",
+            'workers.engine: "ray": unknown key; there are num_workers, reset_affinity, '
+            "sample_timeout_s, worker_memory, start_method, init",
         ),
         (
             '[daemon]\nmemory = "4 gigs"',

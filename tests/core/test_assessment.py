@@ -2,111 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
-from loaderd.core.assessment import Rates, assess, measure, rates, worst
-from loaderd.core.events import ProgressReceived, WorkerDone
-from loaderd.core.jobs import Job
+from loaderd.core.assessment import Rates, measure, rates, worst
+from loaderd.core.events import ProgressReceived
 from loaderd.core.verdict import Verdict, idle, starting
-from loaderd_testing.scheduler_harness import SchedulerHarness, done
-from loaderd_wire.messages import Descriptor
-from loaderd_wire.slices import EpochShape
-
-SHAPE = EpochShape(samples=1 << 20, batch_size=8, rank=0, world_size=1, drop_last=True)
-
-
-@dataclass(frozen=True)
-class Load:
-    """Workers, and a trainer that computes `own_s` for a batch, and takes `burst` of them at once."""
-
-    workers: int = 2
-    row_s: float = 0.025
-    own_s: float = 0.04
-    prefetch: int = 4
-    burst: int = 1
-    collated: bool = False
-    tells: bool = True
-    seconds: float = 20.0
-
-
-class World:
-    """One session whose trainer and workers take time; nothing else does."""
-
-    def __init__(self, load: Load) -> None:
-        self.load = load
-        self.harness = SchedulerHarness(workers=load.workers, collated=load.collated)
-        self.harness.check = False
-        self.client = self.harness.attach(shape=SHAPE, prefetch=load.prefetch, tell=False)
-        self.free_s = dict.fromkeys(self.harness.sent, 0.0)
-        self.begun: set[int] = set()
-        self.ends: list[tuple[float, int, Job]] = []
-        self.said: list[str] = []
-        self.waited_s = 0.0
-        self.tell()
-
-    def run(self) -> Verdict:
-        load, harness = self.load, self.harness
-        end_s, taken = harness.now_s + load.seconds, 0
-        while harness.now_s < end_s:
-            batch = self.next_batch()
-            taken += 1
-            if taken % load.burst == 0:
-                self.work_until(harness.now_s + load.own_s * load.burst)
-            self.client.release(batch.segment, batch.slot, batch.generation)
-        return assess(harness.core.state, harness.core.state.sessions[1], harness.now_s)
-
-    def next_batch(self) -> Descriptor:
-        begin_s = self.harness.now_s
-        while (batch := self.heard()) is None:
-            self.begin_jobs()
-            self.work_until(self.ends[0][0])
-        self.waited_s += self.harness.now_s - begin_s
-        self.tell()
-        return batch
-
-    def tell(self) -> None:
-        waited_s = self.waited_s if self.load.tells else -1.0
-        self.harness.step(ProgressReceived(1, self.client.progress(waited_s=waited_s)))
-
-    def heard(self) -> Descriptor | None:
-        self.said += [
-            each.verdict
-            for each in self.harness.inbox[1]
-            if isinstance(each, Descriptor) and each.verdict
-        ]
-        self.harness.hear()
-        return self.client.take()
-
-    def begin_jobs(self) -> None:
-        """Each worker runs its jobs one behind the other."""
-        for worker, jobs in self.harness.sent.items():
-            for job in jobs:
-                if job.job not in self.begun:
-                    self.begun.add(job.job)
-                    begin_s = max(self.harness.now_s, self.free_s[worker])
-                    self.free_s[worker] = begin_s + (job.last - job.first) * self.load.row_s
-                    heapq.heappush(self.ends, (self.free_s[worker], worker, job))
-
-    def work_until(self, until_s: float) -> None:
-        harness = self.harness
-        self.begin_jobs()
-        while self.ends and self.ends[0][0] <= until_s:
-            at_s, worker, job = heapq.heappop(self.ends)
-            harness.now_s = max(harness.now_s, at_s)
-            harness.sent[worker].remove(job)
-            rows = job.last - job.first
-            harness.step(
-                WorkerDone(worker, done(job, seconds=rows * self.load.row_s, written=100 * rows))
-            )
-            self.begin_jobs()
-        harness.now_s = max(harness.now_s, until_s)
+from loaderd_testing.scheduler_harness import SchedulerHarness
+from loaderd_testing.timed_load import Load, TimedLoad
 
 
 def judged(load: Load) -> Verdict:
-    return World(load).run()
+    return TimedLoad(load).run()
 
 
 def wanted(made: Verdict, name: str) -> int:
@@ -116,7 +24,7 @@ def wanted(made: Verdict, name: str) -> int:
 
 
 def test_the_rates_are_those_of_the_trainer_and_tell_when_the_epoch_ends() -> None:
-    world = World(Load(row_s=0.005, own_s=0.05))
+    world = TimedLoad(Load(row_s=0.005, own_s=0.05))
     world.run()
     state = world.harness.core.state
     session = state.sessions[1]
@@ -182,11 +90,11 @@ def test_batches_that_are_made_as_a_whole_want_as_many_ahead_as_there_are_worker
 
 
 def test_a_client_is_told_the_verdict_at_most_once_a_second() -> None:
-    world = World(Load(seconds=20.0))
+    world = TimedLoad(Load(seconds=20.0))
     made = world.run()
     assert 10 <= len(world.said) <= 20
     assert world.said[-1].partition(":")[0] == made.kind
-    old = World(Load(tells=False))
+    old = TimedLoad(Load(tells=False))
     assert "older version" in old.run().text
     assert old.said == []
 

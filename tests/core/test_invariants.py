@@ -96,7 +96,7 @@ def starts_a_worker_too_many(state: SchedulerState) -> None:
         (puts_two_batches_into_one_slot, "writes where its batch is not|two batches have one slot"),
         (claims_twice, "was told with another generation"),
         (remembers_who_has_left, "is still remembered"),
-        (starts_a_worker_too_many, "of a pool of 1"),
+        (starts_a_worker_too_many, "places of a pool of 1"),
     ],
     ids=lambda one: one.__name__ if callable(one) else "",
 )

@@ -118,3 +118,68 @@ def test_a_worker_that_was_asked_to_leave_is_replaced_at_once_however_often_its_
     p.ready(worker)
     assert p.retire(worker) == RetireWorker(worker)
     assert p.died(worker, "exit code 0")[1] == StartWorker(worker + 1, 0.0)
+
+
+def test_a_pool_that_grows_starts_workers_in_places_of_their_own() -> None:
+    p = pool(2)
+    assert p.resize(4) == [StartWorker(3, 0.0), StartWorker(4, 0.0)]
+    assert p.size == 4
+    p.invariants()
+    assert p.died(3, "SIGKILL")[1] == StartWorker(5, 0.0)
+
+
+def test_a_pool_that_shrinks_lets_those_end_that_have_least_to_do() -> None:
+    p = pool(4)
+    for worker in (1, 2, 3):
+        p.give(worker, worker, 0.0)
+    p.give(2, 5, 0.0)
+    assert p.resize(2) == [RetireWorker(4)]
+    p.invariants()
+    assert p.answered(3, 3) == RetireWorker(3)
+    assert p.died(3, "exit code 0")[1] is None
+    assert p.died(4, "exit code 0")[1] is None
+    p.invariants()
+    assert sorted(p.workers) == [1, 2]
+    assert p.died(1, "SIGKILL")[1] == StartWorker(5, 0.0)
+
+
+def test_a_pool_that_grows_while_it_shrinks_keeps_the_places_of_those_that_end() -> None:
+    p = pool(3)
+    assert p.resize(1) == [RetireWorker(3), RetireWorker(2)]
+    assert p.resize(2) == []
+    p.invariants()
+    assert p.died(2, "exit code 0")[1] is None
+    assert p.died(3, "exit code 0")[1] == StartWorker(4, 0.0)
+    p.invariants()
+
+
+def test_a_pool_that_shrinks_does_not_give_up_what_is_starting() -> None:
+    p = WorkerPool(3)
+    p.begin()
+    p.ready(1)
+    assert p.resize(1) == [RetireWorker(1)]
+    assert p.size == 2
+    p.invariants()
+
+
+def test_the_place_of_a_worker_that_cannot_be_killed_is_given_up_in_a_smaller_pool() -> None:
+    p = pool(2)
+    p.give(1, 4, 0.0)
+    p.killed(1, 1.0)
+    assert p.resize(1) == []
+    assert p.stuck(1) is None
+    assert p.died(1, "SIGKILL")[1] is None
+    p.invariants()
+
+
+def test_a_pool_is_settled_when_each_worker_has_done_a_job() -> None:
+    p = pool(2)
+    assert not p.settled
+    for worker in (1, 2):
+        p.give(worker, worker, 0.0)
+        p.answered(worker, worker)
+    assert p.settled
+    p.resize(1)
+    assert not p.settled
+    p.died(2, "exit code 0")
+    assert p.settled

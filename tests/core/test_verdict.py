@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loaderd.core import verdict as v
-from loaderd.core.verdict import Measures, Verdict, verdict
+from loaderd.core.verdict import AutoSize, Measures, Verdict, verdict
 
 # 100 steps in 10 s, of which the trainer waits 6: it computes 40 ms a step; 0.2 worker-seconds a batch
 WAITING = Measures(
@@ -90,6 +90,36 @@ def test_more_workers_than_processors_help_only_where_they_read() -> None:
     assert of(cpus=2, stage_s=(18.0, 1.0, 1.0, 0.0)).setting == "num_workers = 5"
     assert of(cpus=2, stage_s=(1.0, 1.0, 18.0, 0.0)).setting == "transforms"
     assert of(cpus=2, stage_s=(1.0, 1.0, 0.0, 18.0)).setting == "fields"
+
+
+def test_a_pool_that_finds_its_own_number_is_not_told_one() -> None:
+    made = of(auto=AutoSize())
+    assert made.setting == ""
+    assert made.text.endswith('it has 2; num_workers = "auto" finds the number')
+    why = AutoSize("memory has no room for another worker", "memory")
+    assert (of(auto=why).setting, of(auto=why).text[-37:]) == ("memory", why.text)
+    assert of(auto=AutoSize(), workers=8, jobs=4, busy=3.9).setting == "prefetch = 8"
+    assert of(auto=AutoSize(), cpus=2).setting == "loaderd pack --resize"
+
+
+def test_a_pool_that_has_grown_meanwhile_is_judged_by_what_it_had() -> None:
+    made = of(auto=AutoSize(), workers=6, jobs=6, had=2.5)
+    assert (made.kind, made.setting) == ("decode-bound", "")
+    assert made.text.endswith("it has 6; the pool has grown to 6 workers meanwhile")
+
+
+def test_workers_that_wait_for_reads_leave_processors_to_others() -> None:
+    assert v.most_workers(4, (8.0, 0.0, 0.0, 0.0)) == 32
+    assert v.most_workers(4, (0.0, 1.0, 2.0, 3.0)) == 4
+    assert v.most_workers(4, (8.0, 4.0, 2.0, 2.0)) == 7
+    assert v.most_workers(4, (0.0, 0.0, 0.0, 0.0)) == 4
+    assert v.most_workers(0, (8.0, 0.0, 0.0, 0.0)) == v.MOST_WORKERS
+
+
+def test_a_daemon_that_is_pinned_to_some_processors_is_told_how_to_use_all() -> None:
+    made = of(cpus=1, all_cpus=16)
+    assert made.setting == "reset_affinity = true"
+    assert "the daemon is pinned to 1 of 16 processors" in made.text
 
 
 def test_nothing_is_said_where_nothing_was_measured() -> None:

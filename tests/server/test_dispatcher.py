@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loaderd.core import actions
-from loaderd.core.events import Drain, Event, WorkerPoll, WorkerReady
+from loaderd.core.events import Drain, Event, PoolReview, WorkerPoll, WorkerReady
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd_testing.fake_time import FakeLoop
 
@@ -17,13 +17,14 @@ from loaderd_testing.fake_time import FakeLoop
 class FakeScheduler:
     """Answers each event with what the test has laid out for it.
 
-    look_s: when the next look is due.
+    look_s: when the next look is due. review_s: when the next review of the pool is.
     """
 
     def __init__(self) -> None:
         self.told: list[Event] = []
         self.answers: dict[type[Event], list[actions.Action]] = {}
         self.look_s: float | None = None
+        self.review_s: float | None = None
 
     def begin(self, now_s: float) -> list[actions.Action]:
         return [actions.StartWorker(1, 0.0)]
@@ -34,6 +35,9 @@ class FakeScheduler:
 
     def next_look_s(self, now_s: float) -> float | None:
         return self.look_s
+
+    def next_review_s(self) -> float | None:
+        return self.review_s
 
 
 class Driven:
@@ -55,6 +59,7 @@ class Driven:
             stream_broken=lambda action: self.done.append(("stream_broken", action)),
             cannot_boot=lambda text: self.done.append(("cannot_boot", text)),
             log=lambda level, event, text, **_: self.done.append(("log", level, text)),
+            free_bytes=lambda: 1 << 30,
         )
         self.dispatcher = ActionDispatcher(self.scheduler, handlers, self.loop)
 
@@ -174,6 +179,21 @@ def test_a_look_that_has_become_due_later_is_not_made_early(driven: Driven) -> N
     driven.dispatcher.on_event = lambda event, made: setattr(driven.scheduler, "look_s", None)
     driven.loop.run(102.0)
     assert driven.scheduler.told == [WorkerPoll(())]
+
+
+def test_the_pool_is_reviewed_when_it_is_due_with_the_memory_that_is_free(driven: Driven) -> None:
+    driven.dispatcher.begin()
+    driven.scheduler.review_s = 101.0
+    driven.loop.end_turn()
+    driven.loop.end_turn()
+    assert driven.loop.waiting == 1
+    driven.loop.run(100.9)
+    assert driven.scheduler.told == []
+    driven.dispatcher.on_event = lambda event, made: setattr(driven.scheduler, "review_s", None)
+    driven.loop.run(101.0)
+    assert driven.scheduler.told == [PoolReview(1 << 30)]
+    driven.loop.end_turn()
+    assert driven.loop.waiting == 0
 
 
 def test_whether_a_worker_has_anything_to_do_is_known(driven: Driven) -> None:

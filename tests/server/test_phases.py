@@ -12,6 +12,7 @@ from loaderd.config.schema import DaemonConfig, WorkersConfig
 from loaderd.core.events import Drain, StreamOpened, WorkerReady
 from loaderd.core.streams import StreamRules
 from loaderd.server.phases import Draining, Opening, Phase, Serving
+from loaderd.server.pool_limits import PoolLimits
 from loaderd.server.start_options import StartOptions
 from loaderd_testing.fake_time import FakeLoop
 from loaderd_wire.messages import PROTOCOL, Ask
@@ -60,7 +61,7 @@ class Stage:
         )
         self.parts: Any = SimpleNamespace(
             config=SimpleNamespace(daemon=DaemonConfig(socket="s", quarantine="q", drain_s=10.0), workers=WorkersConfig()),
-            options=StartOptions(**options), num_workers=2, env={}, loop=self.loop, log=self.log, messages=self.messages,
+            options=StartOptions(**options), limits=PoolLimits(2, 2, 2, 2), env={}, loop=self.loop, log=self.log, messages=self.messages,
             ready_pipe=SimpleNamespace(tell=self.noting("tell"), waits=False),
             startup=SimpleNamespace(end=self.noting("end"), waits_for=self.noting("waits_for")),
             control=SimpleNamespace(**{name: self.noting(name) for name in ("drop", "send", "finish", "reject", "stop_listening")}),

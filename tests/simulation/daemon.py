@@ -189,6 +189,7 @@ class Daemon:
             stream_broken=self._stream_broken,
             cannot_boot=self._cannot_boot,
             log=lambda level, event, text, **_: None,  # the diary has it with the actions
+            free_bytes=self.world.free_bytes,
         )
 
     def _send_message(self, session: int, message: Descriptor | Pulse | Failure) -> None:

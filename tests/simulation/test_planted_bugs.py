@@ -228,3 +228,10 @@ def test_memory_that_is_unlocked_under_a_copy_is_noticed(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(PageLocks, "unlock", unlock)
     assert "under a copy" in caught()
+
+
+def test_a_pool_that_goes_on_replacing_those_that_it_gave_up_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool.WorkerPool, "_replace", pool.WorkerPool._start)
+    assert "places of a pool of" in caught()

@@ -5,12 +5,14 @@ the house promises to survive.
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from typing import Any
 
 from loaderd.core.events import Drain
 from loaderd.core.jobs import Stage
 from loaderd.core.pool import BACK_OFF_MAX_S
+from loaderd.core.pool_sizing import PoolPace
 from loaderd.core.reminders import REMIND_S
 from loaderd.core.scheduler import Scheduler
 from loaderd_client.wait import PING_S
@@ -26,6 +28,8 @@ from simulation.trainers import Madman, Trainer
 from simulation.workers import Process
 
 MakeScheduler = Callable[..., Scheduler]
+# of a pool that finds its own number of workers: it changes its mind as often as it can
+HASTY = PoolPace(0.1, 0.3, 0.2, 2, 0.5, 0.5, 0.1)
 BATCHES_AFTER = 3  # that every trainer must get once the disasters are over
 # times the longest deadline in play, and so often for each trainer that has to wait for the same
 # worker
@@ -46,6 +50,9 @@ class World(Clockwork):
         self.calm = False
         self.disasters_s = seeder.choice([1.5, 3.0, 6.0])
         self.workers = seeder.randint(1, 4)
+        # chance of its own, so that a seed's other lots are what they were
+        self.pool_chance = random.Random(f"pool {seed}")
+        self.most_workers = self.pool_chance.choice([0, 0, 0, 6])  # 0: as many as there are
         self.sample_timeout_s = seeder.choice([0.5, 1.5])
         self.kill_s = seeder.choice([0.5, 2.0])
         self.worker_memory = seeder.choice([0, 0, 3 << 20])
@@ -132,9 +139,10 @@ class World(Clockwork):
 
     def _describe(self) -> None:
         self.write(
-            "world {}: {} workers, timeout {} s, weather {}",
+            "world {}: {} workers of {}, timeout {} s, weather {}",
             self.seed,
             self.workers,
+            self.most_workers or self.workers,
             self.sample_timeout_s,
             self.network.weather,
         )
@@ -214,6 +222,10 @@ class World(Clockwork):
         daemon.core.invariants()
         daemon.check_idle()
 
+    def free_bytes(self) -> int:
+        """What a review of the pool is told of memory."""
+        return self.pool_chance.choice([0, 1 << 40, 1 << 40])
+
     # those who live in it
 
     def _new_daemon(self) -> None:
@@ -226,6 +238,8 @@ class World(Clockwork):
                 sample_timeout_s=self.sample_timeout_s,
                 kill_s=self.kill_s,
                 worker_memory=self.worker_memory,
+                most_workers=self.most_workers,
+                pace=HASTY,
                 index_of=lambda job, row, candidate: self.streams[job.stream].candidate(
                     job.seed, job.epoch, job.start + row, candidate
                 ),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,41 @@ def test_a_cpu_quota_that_is_none_or_not_understood_limits_nothing(tree: Tree, q
     tree.machine("0::/pod", V2_MOUNT.format(root="/"))
     tree.write("sys/fs/cgroup/pod/cpu.max", quota)
     assert resource_limits.cpu_count(tree.path, affinity=6, cpus=8) == 6
+
+
+def test_the_cpuset_is_that_of_the_nearest_cgroup_that_tells(tree: Tree) -> None:
+    tree.machine("0::/pod/main", V2_MOUNT.format(root="/"))
+    tree.write("sys/devices/system/cpu/online", "0-15")
+    tree.write("sys/fs/cgroup/pod/main/cpuset.cpus.effective", "")
+    assert resource_limits.cpuset(tree.path) == set(range(16))
+    tree.write("sys/fs/cgroup/cpuset.cpus.effective", "0-11")
+    assert resource_limits.cpuset(tree.path) == set(range(12))
+    tree.write("sys/fs/cgroup/pod/cpuset.cpus.effective", "0-1,8,10-11")
+    assert resource_limits.cpuset(tree.path) == {0, 1, 8, 10, 11}
+    tree.write("sys/fs/cgroup/pod/main/cpuset.cpus.effective", "8")
+    assert resource_limits.cpuset(tree.path) == {8}
+
+
+def test_the_cpuset_of_v1(tree: Tree) -> None:
+    tree.machine("3:cpuset:/a", V1_MOUNT.format(root="/", names="cpuset"))
+    tree.write("sys/fs/cgroup/cpuset/cpuset.cpus", "0-3")
+    tree.write("sys/fs/cgroup/cpuset/a/cpuset.cpus", "2-3")
+    assert resource_limits.cpuset(tree.path) == {2, 3}
+    tree.write("sys/fs/cgroup/cpuset/a/cpuset.effective_cpus", "3")
+    assert resource_limits.cpuset(tree.path) == {3}
+
+
+@pytest.mark.parametrize("text", ["", "x", "0-", "0,,3", "-3", "a-b"])
+def test_a_cpuset_that_is_not_understood_is_that_of_this_process(tree: Tree, text: str) -> None:
+    tree.write("sys/devices/system/cpu/online", text)
+    assert resource_limits.cpuset(tree.path) == os.sched_getaffinity(0)
+
+
+def test_a_mask_is_named_only_where_it_leaves_cpus_of_the_cpuset_out() -> None:
+    assert resource_limits.pinned({1, 2}, {1, 2}) == []
+    assert resource_limits.pinned({1, 2, 3}, {1, 2}) == []
+    (line,) = resource_limits.pinned({1}, {1, 2, 3, 4})
+    assert line.startswith("this process may run on 1 of 4 CPUs")
 
 
 def test_this_machine_can_be_read() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from faults.freezes.users import anonymous_bytes, bring, pull
 from loaderd.core.order import Order
+from loaderd.system.resource_limits import cpuset
 from loaderd_client import RefusedError
 from loaderd_testing.daemon_harness import Site, digest, indices, take, until
 
@@ -94,6 +95,31 @@ def test_s3_auto_takes_as_many_workers_as_the_affinity_gives(site: Site) -> None
         os.sched_setaffinity(0, allowed)
     assert len(site.workers()) == 1
     assert "num_workers" not in site.text()
+    named = f"this process may run on 1 of {len(cpuset())} CPUs" in site.text()
+    assert named == (len(cpuset()) > 1)
+
+
+def test_s3_workers_use_all_cpus_although_the_daemon_and_their_own_imports_were_pinned(
+    site: Site,
+) -> None:
+    allowed = os.sched_getaffinity(0)
+    module = f"""
+    import os
+    os.sched_setaffinity(0, {{{min(allowed)}}})
+    class Data:
+        def __len__(self):
+            return 40
+        def __getitem__(self, index):
+            return {{"cpus": np.array(sorted(os.sched_getaffinity(0)))}}
+    """
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        bring(site, module, pool="reset_affinity = true", batch=10, stream=SHUFFLED).serve()
+    finally:
+        os.sched_setaffinity(0, allowed)
+    (batch, *_) = take(site.loader())
+    assert set(batch["cpus"][0].tolist()) == cpuset()
+    assert "may run on" not in site.text()
 
 
 def test_s4_a_list_of_ten_million_ints_stays_flat_in_every_worker(site: Site) -> None:

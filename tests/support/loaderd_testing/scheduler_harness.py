@@ -71,6 +71,8 @@ class SchedulerHarness:
         ready: bool = True,
         streams: tuple[str, ...] = ("train",),
         replay: bool = False,
+        most_workers: int = 0,
+        cpus: int = 0,
     ) -> None:
         self.core = Scheduler(
             tuple(StreamRules(name, on_error, collated, samples) for name in streams),
@@ -79,6 +81,8 @@ class SchedulerHarness:
             index_of=lambda job, row, candidate: (job.start + row) % samples * 10 + candidate,
             worker_memory=worker_memory,
             replay=replay,
+            most_workers=most_workers,
+            cpus=cpus,
         )
         self.now_s = 100.0
         self.check = True  # all that must hold, after each step
