@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from loaderd.config.load import Config
 from loaderd.engine.base import MakeEngine
 from loaderd.server.readiness import ReadinessPipe
-from loaderd.server.running import DaemonSetup, Running
-from loaderd.server.start_options import EXIT_FAULT, EXIT_NO_START, StartOptions
+from loaderd.server.running import Running
+from loaderd.server.start_options import EXIT_FAULT, EXIT_NO_START, DaemonSetup, StartOptions
 from loaderd.system.lockfile import AlreadyServed, CannotServe
 from loaderd.system.logs import Log, stderr_sink
 from loaderd.system.loop import Loop

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from types import TracebackType
 
-from loaderd.config.load import Config
 from loaderd.core.events import Event, ProgressReceived
 from loaderd.core.scheduler import Scheduler
 from loaderd.core.verdict import Verdict
-from loaderd.engine.base import Engine, MakeEngine
+from loaderd.engine.base import Engine
 from loaderd.server import process_duties
 from loaderd.server.admission_control import AdmissionControl
 from loaderd.server.bad_samples import BadSamples
@@ -21,15 +18,14 @@ from loaderd.server.handover import Handover
 from loaderd.server.idle_exit import IdleExit
 from loaderd.server.listening import claim, hold_copies, listen, segment_budget
 from loaderd.server.page.history import History
-from loaderd.server.page.last_batches import LastBatches
-from loaderd.server.page.live_page import LivePage
+from loaderd.server.page.serving import serve_pages
 from loaderd.server.phases import Opening, Parts, Phase, Serving
 from loaderd.server.pool_limits import PoolLimits, pool_limits
 from loaderd.server.readiness import ReadinessPipe
 from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.served_socket import ServedSocket
 from loaderd.server.sessions import SessionRegistry
-from loaderd.server.start_options import EXIT_DRAINED, EXIT_NO_START, StartOptions
+from loaderd.server.start_options import EXIT_DRAINED, EXIT_NO_START, DaemonSetup
 from loaderd.server.startup import StartupReporter
 from loaderd.server.status_pages import StatusPages
 from loaderd.server.status_report import DaemonStatus
@@ -38,7 +34,7 @@ from loaderd.server.takeover import TakingOver
 from loaderd.server.verdict_reporter import VerdictReporter
 from loaderd.system import file_limits, resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
-from loaderd.system.http import HttpServer, is_loopback, parse_address
+from loaderd.system.http import HttpServer
 from loaderd.system.lockfile import AlreadyServed, CannotServe, LockFile
 from loaderd.system.logs import Log
 from loaderd.system.loop import Loop
@@ -47,27 +43,6 @@ from loaderd.system.stderr import keep_named
 from loaderd.system.zmq_router import MessageRouter
 from loaderd_wire import paths
 from loaderd_wire.messages import Ask, Hello, Progress
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonSetup:
-    """What a daemon is started with.
-
-    Attributes:
-        config: What to serve.
-        options: How it was started.
-        make_engine: Makes what runs the jobs.
-        env: Environment variables.
-        root: Folder in which proc and the cgroups are found.
-        stderr: File descriptor for the log.
-    """
-
-    config: Config
-    options: StartOptions
-    make_engine: MakeEngine
-    env: Mapping[str, str]
-    root: str
-    stderr: int
 
 
 class Running:
@@ -175,30 +150,10 @@ class Running:
         return gate, most, lock, locks
 
     def _serve_pages(self, address: str, parts: Parts) -> HttpServer:
-        shown = parts.config.daemon.thumbnails
         self._history = History(self._loop, self._verdicts)
-        try:
-            from loaderd.server import metrics  # noqa: F401 - now, and not while trainers wait
-
-            where = parse_address(address)
-            seen = LastBatches(
-                parts.registry.sessions, parts.dispatcher.latest_batches, parts.budget.store.read
-            )
-            page = LivePage(
-                self.status,
-                self._history,
-                seen if (is_loopback(where[0]) if shown is None else shown) else None,
-                self._bad_samples,
-            ).by_path()
-            return HttpServer(self._loop, where, {**page, **self._pages.by_path()}, guarded=page)
-        except ImportError as error:
-            raise CannotServe(
-                f"metrics = {address!r}: {error}; pip install 'loaderd[daemon]'"
-            ) from None
-        except (OSError, ValueError) as error:
-            raise CannotServe(
-                f"metrics = {address!r}: {error}; set another [daemon] metrics"
-            ) from None
+        return serve_pages(
+            address, parts, self._pages, self._history, self._bad_samples, self.status
+        )
 
     def _new_engine(self, num_workers: int) -> Engine:
         setup = self._setup

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from loaderd.config.load import Config
+from loaderd.engine.base import MakeEngine
 
 EXIT_DRAINED, EXIT_NO_START, EXIT_FAULT = 0, 3, 4  # what Daemon.run returns
 
@@ -31,3 +35,24 @@ class StartOptions:
     log_level: str = "info"
     replay: bool = False
     takeover: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSetup:
+    """What a daemon is started with.
+
+    Attributes:
+        config: What to serve.
+        options: How it was started.
+        make_engine: Makes what runs the jobs.
+        env: Environment variables.
+        root: Folder in which proc and the cgroups are found.
+        stderr: File descriptor for the log.
+    """
+
+    config: Config
+    options: StartOptions
+    make_engine: MakeEngine
+    env: Mapping[str, str]
+    root: str
+    stderr: int

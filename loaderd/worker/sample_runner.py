@@ -14,11 +14,11 @@ from loaderd.core.buckets import ABSENT
 from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Job, Replaced, Stage
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.request import SampleRequest
-from loaderd.data.sample import is_image_file
 from loaderd.engine.scoreboard import StatusWriter
 from loaderd.worker.row_seeder import RowSeeder
 from loaderd.worker.seeding import seed_epoch
 from loaderd.worker.stage_timer import Stopwatch
+from loaderd.worker.stored_picture import stored_picture
 from loaderd.worker.streams import WorkerStream
 from loaderd_wire.errors import BadSample
 from loaderd_wire.records import quick
@@ -27,7 +27,6 @@ TRACEBACKS = 8  # bad samples of one job that keep their traceback
 MAX_TRACEBACK = 8_000
 MAX_MESSAGE = 500
 PICTURES = 4  # bad samples of one job whose stored image is sent along
-PICTURE_BYTES = 64 << 10  # of a larger one nothing is
 sample_request = quick(SampleRequest)  # one is made for every row
 BULK_BYTES = 4 << 20  # copied under one stamp: each shows that the job goes on
 
@@ -376,24 +375,6 @@ def clean(text: str) -> str:
     Lone surrogates, which file names and user code may bring, are shown as escapes.
     """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def stored_picture(stream: WorkerStream, index: int, fault: SampleFault) -> bytes:
-    """The stored bytes of a bad sample's image, for whoever wants to see what is wrong with it.
-
-    Returns:
-        b"" where reading it has failed or runs user code, and where there is no image, or too
-        large a one.
-    """
-    if fault.stage == "read" or stream.source.user_code:
-        return b""
-    try:
-        sample = stream.source.read(index)
-        stored = [bytes(sample[name]) for name in sorted(sample.encoded)]
-    except Exception:  # noqa: BLE001 - this is only to show a sample that is bad already
-        return b""
-    shown = (data for data in stored if len(data) <= PICTURE_BYTES and is_image_file(data))
-    return next(shown, b"")
 
 
 def key_of(stream: WorkerStream, index: int) -> str:
