@@ -260,7 +260,6 @@ class Rows:
         self._row = job.first
         self._key = ""
         self._candidate = 0
-        self._fetched = False
         self._condemned = {(each.row, each.candidate) for each in job.excluded}
         self.indices = [
             samples.index_of(job.seed, job.epoch, job.start + row)
@@ -285,7 +284,6 @@ class Rows:
             flaw = self._samples.flaws.get(self.indices[row - self._job.first])
             if flaw and flaw.stage == Stage.READ and flaw.often == 1 and row not in self._job.lost:
                 yield from self._suffer(flaw.how)
-        self._fetched = True
 
     def make(self, row: int) -> Generator[float, None, int | None]:
         """The index of the sample that the row is made from; None if there is none."""

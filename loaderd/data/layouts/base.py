@@ -23,7 +23,7 @@ from loaderd.data.layouts.index_file import read_index
 from loaderd.data.layouts.key_index import KeyIndexes
 from loaderd.data.layouts.keys import KeyFormat, Keys
 from loaderd.data.layouts.numbering import numbered
-from loaderd.data.lmdb.store import Store, show_key
+from loaderd.data.lmdb.store import Store
 from loaderd.data.values.arrays import UnreadableValue
 from loaderd.data.values.codecs import ValueCodec, sniff
 from loaderd.data.values.fields import fields_of, table_of
@@ -184,10 +184,6 @@ class StoredLayout:
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
         """The fields of the sample. Raises UnreadableValue."""
         raise NotImplementedError
-
-    def key_pattern(self) -> str:
-        """The keys of samples, for people."""
-        return show_key(self.keys(0)[0])
 
 
 class KeyedLayout(StoredLayout):

@@ -35,7 +35,6 @@ from loaderd.data.packing.writer import (
     opened_run,
 )
 
-LEAST_BYTES = 1 << 20
 COMPLETE = "complete"
 
 
@@ -62,7 +61,7 @@ class ShardedPack:
         Args:
             samples: What is packed.
             target: The name that those of the shards are made of.
-            most_bytes: Of a shard, LEAST_BYTES or more.
+            most_bytes: Of a shard, 1 MiB or more.
             progress: Is told how far it is.
             bad: Is told of each sample that is left out.
         """

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ import pytest
 from loaderd.data.errors import SourceError
 from loaderd.data.lmdb.open_stores import open_store
 from loaderd.data.lmdb.store import DRAWN_BYTES, Store
-from loaderd.data.lmdb.watch import SETTLED_NS, Watch, changed_since
+from loaderd.data.lmdb.watch import Watch, changed_since
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.sample_builders import write
 
 KEYS = [b"0000", b"0150", b"0299"]
-OLD_NS = time.time_ns() - 10 * SETTLED_NS
 
 
 def filled(path: Path, value: int = 0) -> Path:

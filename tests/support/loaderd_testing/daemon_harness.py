@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import signal
 import subprocess
 import textwrap
@@ -329,7 +328,3 @@ def pulls(loader: Loader[Any]) -> Iterator[Any]:
     """Batches across epochs, for ever."""
     while True:
         yield from loader
-
-
-def workers_named(text: str) -> set[str]:
-    return set(re.findall(r"worker (\d+)", text))

@@ -365,10 +365,6 @@ def broken_collate(samples: list[dict[str, Any]], rng: np.random.Generator) -> d
     raise RuntimeError("cannot stack")
 
 
-def global_draw(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    return {"x": np.array(random.random())}
-
-
 class Panic(BaseException):
     """As the exceptions of libraries that are written in Rust: none of `Exception`."""
 
