@@ -15,15 +15,14 @@ from loaderd.core.interleaving import Interleaving
 from loaderd.core.jobs import BadRow, Excluded, Job, JobKind, Stage
 from loaderd.core.mixture import MixedOrder, MixedSource
 from loaderd.core.order import Order
-from loaderd.data.errors import SampleFault, SourceError
-from loaderd.data.sample import Sample
+from loaderd.data.errors import SampleFault
 from loaderd.engine.channel import Channel, pair
 from loaderd.engine.messages import Fork, NotForked
 from loaderd.worker.fork_server import ForkServerProcess
 from loaderd.worker.generator_watch import GeneratorUse
 from loaderd.worker.job_runner import JobResult, JobRunner, _with_chunk, collate, pack
 from loaderd.worker.order_cache import OrderCache
-from loaderd.worker.sample_runner import SampleRunner, stored_picture
+from loaderd.worker.sample_runner import SampleRunner
 from loaderd.worker.stage_timer import Stopwatch
 from loaderd_wire.errors import BadSample
 
@@ -266,35 +265,8 @@ def test_what_is_told_of_bad_rows_has_bounds(policy: str) -> None:
     assert [len(sample.traceback) for sample in told] == [8000] * 8 + [0] * 4
 
 
-JPEG = b"\xff\xd8\xff" + bytes(100)
-
-
-@pytest.mark.parametrize(
-    ("fields", "stage", "user_code", "picture"),
-    [
-        ({"text": b"no image", "image": JPEG}, "decode", False, JPEG),
-        ({"image": JPEG}, "transform", False, JPEG),
-        ({"image": JPEG}, "read", False, b""),
-        ({"image": JPEG}, "decode", True, b""),  # it would run once more
-        ({"image": b"no image"}, "decode", False, b""),
-        ({"image": JPEG + bytes(64 << 10)}, "decode", False, b""),
-        (None, "decode", False, b""),
-    ],
-)
-def test_the_picture_of_a_bad_sample_is_what_is_stored_of_it(
-    fields: dict[str, bytes] | None, stage: str, user_code: bool, picture: bytes
-) -> None:
-    def read(index: int) -> Sample:
-        if fields is None:
-            raise SourceError("gone")
-        return Sample(fields, encoded=tuple(fields))
-
-    stream: Any = SimpleNamespace(source=SimpleNamespace(user_code=user_code, read=read))
-    assert stored_picture(stream, 3, SampleFault(stage, "E", "m")) == picture
-
-
 def test_only_the_first_bad_rows_of_a_job_bring_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loaderd.worker.sample_runner.stored_picture", lambda *_: JPEG)
+    monkeypatch.setattr("loaderd.worker.sample_runner.stored_picture", lambda *_: b"picture")
     rows = rows_of(Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 12, 0, 12), Stamps(), "skip")
     for row in range(12):
         rows.ledger(row, FAULT)
