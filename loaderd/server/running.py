@@ -78,7 +78,9 @@ class Running:
         self._log = log
         self._ready_pipe = ready_pipe
         config = setup.config
-        self._reporter = VerdictReporter(loop, self._verdicts, log, self._notify)
+        self._reporter = VerdictReporter(
+            loop, self._verdicts, log, lambda text: systemd.notify(text, setup.env)
+        )
         self._history: History | None = None  # where there is a page that shows it
         file_limits.raise_limit()
         limits = pool_limits(config, setup.root)
@@ -367,9 +369,6 @@ class Running:
 
     def _verdicts(self) -> list[Verdict]:
         return self._dispatcher.verdicts()
-
-    def _notify(self, text: str) -> None:
-        systemd.notify(text, self._setup.env)
 
     def _sessions_ended(self) -> None:
         self._phase.sessions_ended()
