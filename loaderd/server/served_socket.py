@@ -81,6 +81,10 @@ class ServedSocket:
         assert self._control.listener is not None
         self._control.listener.take_back()
 
+    def sweep(self) -> None:
+        """The daemon before has ended, perhaps by a kill: remove what it may have left."""
+        self._messages.sweep_aside()
+
     # -- as the daemon before
 
     def offer(self) -> tuple[int, int]:

@@ -159,6 +159,7 @@ class TakingOver:
             except AlreadyServed as error:
                 self._fail(f"took too long to take over: {error}")
                 return
+        self._socket.sweep()
         self._parts.log("info", "follows", "the daemon before has left")
         self._parts.admission.own_memory()
         self._alone()

@@ -153,9 +153,13 @@ class MessageRouter:
         Raises:
             OSError: The file can't have a second name.
         """
+        self.sweep_aside()
+        os.link(self.path, self._aside)
+
+    def sweep_aside(self) -> None:
+        """Remove what a daemon that is dead had set aside."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._aside)
-        os.link(self.path, self._aside)
 
     def take_back(self) -> None:
         """After `set_aside`: be found at the path again."""
