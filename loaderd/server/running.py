@@ -390,10 +390,7 @@ class Running:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """An embedded daemon leaves nothing but what the config gives a name.
-
-        Where something went wrong it leaves its log, too.
-        """
+        """An embedded daemon leaves what the config names, and where it has failed its log."""
         if error is None and self.code == EXIT_DRAINED:
             daemon = self._setup.config.daemon
             for path in paths.embedded_files(daemon.socket, daemon.quarantine):
