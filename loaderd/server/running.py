@@ -32,7 +32,7 @@ from loaderd.server.status_report import DaemonStatus
 from loaderd.server.stream_catalog import StreamCatalog
 from loaderd.server.takeover import TakingOver
 from loaderd.server.verdict_reporter import VerdictReporter
-from loaderd.system import file_limits, resource_limits, systemd
+from loaderd.system import resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.http import HttpServer
 from loaderd.system.lockfile import AlreadyServed, CannotServe, LockFile
@@ -82,7 +82,6 @@ class Running:
             loop, self._verdicts, log, lambda text: systemd.notify(text, setup.env)
         )
         self._history: History | None = None  # where there is a page that shows it
-        file_limits.raise_limit()
         limits = pool_limits(config, setup.root)
         # Whoever sees its connection end may start a successor at once: the lock is free by then.
         connections = stack.enter_context(ExitStack())
