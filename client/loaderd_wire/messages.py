@@ -183,7 +183,8 @@ class Ask:
 
     Attributes:
         protocol: PROTOCOL of who asks.
-        what: "status" or "drain".
+        what: "status", "drain", "takeover" or "stack N": the stacks of worker N are to be taken,
+            for later statuses.
     """
 
     protocol: int

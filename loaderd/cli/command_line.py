@@ -25,7 +25,9 @@ from loaderd_wire.errors import ConfigError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-MODULES = {name: f"{name}.command" for name in ("check", "bench", "preview")}  # of several files
+MODULES = {
+    name: f"{name}.command" for name in ("check", "bench", "preview", "top")
+}  # of several files
 
 
 def run(argv: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ EXTRA = {
     "simplejpeg": "simplejpeg",
     "cv2": "opencv-python-headless",
     "PIL": "pillow",
+    "rich": "rich",
     "tomli": "tomli",
 }
 

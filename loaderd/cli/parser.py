@@ -132,6 +132,7 @@ def parser(version: str) -> argparse.ArgumentParser:
     )
     _preview(command("preview", "show one batch as a contact sheet"))
     _status(command("status", "show a running daemon"))
+    _top(command("top", "follow a running daemon on a live page"))
     _bench(command("bench", "measure the loader without a model"))
     _drain(command("drain", "ask a running daemon to finish and exit; wait until it has"))
     command("schema", "print the JSON schema of the config, for editors")
@@ -302,6 +303,17 @@ def _status(made: argparse.ArgumentParser) -> None:
         "--alive",
         action="store_true",
         help="exit with 0 also while the daemon starts, for liveness probes",
+    )
+
+
+def _top(made: argparse.ArgumentParser) -> None:
+    made.add_argument("target", nargs="?", metavar="SOCKET|CONFIG")
+    made.add_argument(
+        "--interval",
+        type=_seconds,
+        default=1.0,
+        metavar="S",
+        help="seconds between two looks (default 1)",
     )
 
 

@@ -187,6 +187,17 @@ class PoolReview:
 
 
 @dataclass(frozen=True, slots=True)
+class StackWanted:
+    """A user wants to see the stacks of a worker.
+
+    Attributes:
+        worker: Number of the worker, which may be gone.
+    """
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
 class StackDumped:
     """The answer to a DumpStack.
 
@@ -240,6 +251,7 @@ Event = (
     | WorkerDone
     | WorkerPoll
     | PoolReview
+    | StackWanted
     | StackDumped
     | WorkerDied
     | Drain

@@ -40,8 +40,8 @@ class PoolWorker:
         paused_s: Since when.
         doing: What it does before it is ready; "" afterwards.
         doing_s: Since when.
-        asked: The job for which its stacks were last asked for; 0: for its start; None: for
-            nothing.
+        asked: The job for which its stacks were last asked for; 0: for its start; below 0: for
+            whatever it does; None: for nothing.
         stack: The stacks that came; "" before.
         stack_s: When they came.
         suspect: A limit has been passed; the next look decides, because what was seen may be old.

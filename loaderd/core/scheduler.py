@@ -24,6 +24,7 @@ from loaderd.core.events import (
     ProgressReceived,
     SegmentGrown,
     StackDumped,
+    StackWanted,
     StreamOpened,
     WorkerBooting,
     WorkerDied,
@@ -125,6 +126,7 @@ class Scheduler:
             WorkerDied: self._supervisor.died,
             WorkerPoll: self._look,
             PoolReview: self._review,
+            StackWanted: self._stack_wanted,
             StackDumped: lambda e: stack_dumps.take(
                 self.state.pool.workers.get(e.worker), e.stack, self.state.now_s
             ),
@@ -342,6 +344,10 @@ class Scheduler:
             self._assigner.refresh(session)
 
     # workers
+
+    def _stack_wanted(self, e: StackWanted) -> None:
+        w = self.state.pool.workers.get(e.worker)
+        self.state.actions += stack_dumps.ask([w], again=True) if w is not None else []
 
     def _review(self, e: PoolReview) -> None:
         if self._sizer:

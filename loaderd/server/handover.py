@@ -11,7 +11,8 @@ import os
 from collections.abc import Callable
 
 from loaderd.server.handover_offer import HandoverOffer, stream_facts
-from loaderd.server.phases import Parts, PhaseOwner, Serving, log_slow_turn
+from loaderd.server.parts import Parts
+from loaderd.server.phases import PhaseOwner, Serving, log_slow_turn
 from loaderd.server.served_socket import ServedSocket
 from loaderd.system import systemd
 from loaderd.system.control_socket import Peer

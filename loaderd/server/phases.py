@@ -8,84 +8,24 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
-from loaderd.config.load import Config
 from loaderd.core.actions import Action
-from loaderd.core.events import Drain, Event, StreamOpened, WorkerReady
+from loaderd.core.events import Drain, Event, StackWanted, StreamOpened, WorkerReady
 from loaderd.data import native_library
-from loaderd.engine.base import Engine
 from loaderd.server import status
 from loaderd.server.admission import check_protocol
-from loaderd.server.admission_control import AdmissionControl
-from loaderd.server.dispatcher import ActionDispatcher
-from loaderd.server.idle_exit import IdleExit
-from loaderd.server.pool_limits import PoolLimits
-from loaderd.server.readiness import ReadinessPipe
-from loaderd.server.segment_budget import SegmentBudget
-from loaderd.server.sessions import SessionRegistry
-from loaderd.server.start_options import StartOptions
-from loaderd.server.startup import StartupReporter
+from loaderd.server.parts import Parts
 from loaderd.server.status_report import DaemonStatus, DrainStatus
-from loaderd.server.stream_catalog import StreamCatalog
 from loaderd.system import systemd
-from loaderd.system.control_socket import ControlListener, Peer
-from loaderd.system.logs import Log, QuarantineLog
-from loaderd.system.loop import Loop
-from loaderd.system.zmq_router import MessageRouter
+from loaderd.system.control_socket import Peer
+from loaderd.system.logs import Log
 from loaderd_wire.errors import LoaderdError, StreamFailedError
 from loaderd_wire.hints import counted, few
 from loaderd_wire.messages import Ask, Hello, Report
 
 NOTICEABLE_S = 0.1  # a turn as long as this is a warning
 ALONE_S = 0.5  # for running jobs to end, in a drain without trainers
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a daemon is made of, from its start to its end.
-
-    Attributes:
-        config: What is served.
-        options: How it was started.
-        limits: How many workers there are.
-        env: Environment variables.
-        loop: Calls everything.
-        log: Its log.
-        ready_pipe: Where whoever started it waits.
-        startup: Tells what is waited for.
-        control: Where clients come.
-        messages: Where sessions send and receive messages.
-        budget: The memory of segments.
-        engine: What runs the jobs.
-        registry: The sessions.
-        admission: Who gets a session.
-        catalog: The streams.
-        dispatcher: Drives the scheduler.
-        quarantine: Where bad samples are recorded.
-        idle: Says when a daemon that nobody uses is to leave.
-    """
-
-    config: Config
-    options: StartOptions
-    limits: PoolLimits
-    env: Mapping[str, str]
-    loop: Loop
-    log: Log
-    ready_pipe: ReadinessPipe
-    startup: StartupReporter
-    control: ControlListener
-    messages: MessageRouter
-    budget: SegmentBudget
-    engine: Engine
-    registry: SessionRegistry
-    admission: AdmissionControl
-    catalog: StreamCatalog
-    dispatcher: ActionDispatcher
-    quarantine: QuarantineLog
-    idle: IdleExit
 
 
 class PhaseOwner(Protocol):
@@ -198,11 +138,15 @@ class _Accepting:
             self.drain(f"requested by {peer}")
         elif ask.what == "takeover":
             self._daemon.takeover(peer)
+        elif (worker := ask.what.removeprefix("stack ")).isdecimal():
+            self._parts.dispatcher.step(StackWanted(int(worker[:9])))
+            control.send(peer, Report("{}"))
+            control.finish(peer)
         else:
             control.reject(
                 peer,
                 "ProtocolError",
-                f"unknown command {ask.what!r}; commands are status, drain and takeover",
+                f"unknown command {ask.what!r}; commands are status, drain, takeover and stack N",
             )
 
     def left(self, peer: Peer) -> None:

@@ -19,7 +19,8 @@ from loaderd.server.idle_exit import IdleExit
 from loaderd.server.listening import claim, hold_copies, listen, segment_budget
 from loaderd.server.page.history import History
 from loaderd.server.page.serving import serve_pages
-from loaderd.server.phases import Opening, Parts, Phase, Serving
+from loaderd.server.parts import Parts
+from loaderd.server.phases import Opening, Phase, Serving
 from loaderd.server.pool_limits import PoolLimits, pool_limits
 from loaderd.server.readiness import ReadinessPipe
 from loaderd.server.segment_budget import SegmentBudget
@@ -181,16 +182,7 @@ class Running:
         budget: SegmentBudget,
         engine: Engine,
     ) -> Parts:
-        """What works with sockets, memory and engine.
-
-        Args:
-            limits: How many workers there are.
-            most: Sessions that the file descriptors suffice for.
-            control: Where clients come.
-            messages: Where sessions send and receive messages.
-            budget: The memory of segments.
-            engine: What runs the jobs.
-        """
+        """What works with sockets, memory and engine."""
         setup, loop, log = self._setup, self._loop, self._log
         config, options = setup.config, setup.options
         startup = StartupReporter(loop, engine.doing, log)

@@ -13,7 +13,7 @@ from loaderd import __version__
 from loaderd.core import assessment
 from loaderd.data import native_library
 from loaderd.server import status
-from loaderd.server.phases import Parts
+from loaderd.server.parts import Parts
 from loaderd.server.status_report import DaemonStatus, MemoryStatus, PoolStatus, QuarantineStatus
 from loaderd.system.http import PROMETHEUS, Page
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from loaderd.server.handover_offer import HandoverOffer
-from loaderd.server.phases import Parts, PhaseOwner, Serving, log_slow_turn
+from loaderd.server.parts import Parts
+from loaderd.server.phases import PhaseOwner, Serving, log_slow_turn
 from loaderd.server.served_socket import ServedSocket
 from loaderd.system.control_socket import Peer
 from loaderd.system.lockfile import AlreadyServed, CannotServe

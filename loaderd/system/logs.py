@@ -251,10 +251,8 @@ class Log:
     def say(self, level: str, event: str, text: str, facts: Mapping[str, Any]) -> None:
         """Write the line whatever its level."""
         now_s = self._wall_s()
-        stamp = (
-            time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s))
-            + f".{int(now_s * 1e3) % 1000:03d}Z"
-        )
+        second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s))
+        stamp = f"{second}.{int(now_s * 1e3) % 1000:03d}Z"
         if self._json:
             known = {"time": stamp, "level": level, "event": event, "text": text}
             line = json.dumps(known | dict(facts), default=str)

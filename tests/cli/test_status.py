@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from loaderd.cli.status import lines
+from loaderd.cli.control_client import ControlConnection
+from loaderd.cli.status import fetch, lines
 from loaderd.core.snapshot import SessionSnapshot, StreamSnapshot, WorkerSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import ForkServerStatus, ProcessStatus
@@ -52,6 +53,13 @@ def test_a_running_daemon_is_shown_and_drained(place: Place) -> None:
             1,
         )
         assert all(worker["pid"] for worker in picture["workers"])
+        number = picture["workers"][0]["worker"]
+        with ControlConnection(picture["socket"], f"stack {number}") as line:
+            assert [message.body for message in line.messages()] == ["{}"]
+        until(
+            "the stack of a worker",
+            lambda: "File " in fetch(picture["socket"]).workers[0].work.stack,
+        )
     done = place.cli("drain", "config.toml")
     assert "is gone" in done.stderr
     assert daemon.wait(DEADLINE_S) == 0

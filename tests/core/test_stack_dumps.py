@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from loaderd.core import stack_dumps
 from loaderd.core.actions import Action, DumpStack, SendMessage
-from loaderd.core.events import StackDumped, WorkerBooting, WorkerReady
+from loaderd.core.events import StackDumped, StackWanted, WorkerBooting, WorkerReady
 from loaderd.core.jobs import Stage
 from loaderd_testing.scheduler_harness import SchedulerHarness
 from loaderd_wire.messages import Pulse
@@ -136,3 +136,15 @@ def test_a_stack_has_a_bound() -> None:
     text = stack_dumps.cut("x" * 50_000)
     assert len(text) <= stack_dumps.CHARS
     assert "characters more" in text
+
+
+def test_a_user_who_asks_sees_the_stack_whatever_job_the_worker_has_by_then() -> None:
+    harness = SchedulerHarness(workers=1)
+    harness.attach()
+    assert asked(harness.step(StackWanted(1))) == [1]
+    harness.work(1)
+    harness.step(StackDumped(1, "File a.py, line 3"))
+    assert harness.core.snapshot().workers[0].stack == "File a.py, line 3"
+    assert asked(harness.step(StackWanted(1))) == [1]
+    assert harness.core.snapshot().workers[0].stack == ""
+    assert harness.step(StackWanted(77)) == []

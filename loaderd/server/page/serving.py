@@ -8,7 +8,7 @@ from loaderd.server.bad_samples import BadSamples
 from loaderd.server.page.history import History
 from loaderd.server.page.last_batches import LastBatches
 from loaderd.server.page.live_page import LivePage
-from loaderd.server.phases import Parts
+from loaderd.server.parts import Parts
 from loaderd.server.status_pages import StatusPages
 from loaderd.server.status_report import DaemonStatus
 from loaderd.system.http import HttpServer, is_loopback, parse_address

@@ -1,0 +1,44 @@
+"""`loaderd top`: a live page of a running daemon in a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import sys
+import time
+
+from loaderd.cli import control_client, status
+from loaderd.cli.exit_codes import FINE, need
+from loaderd.cli.top.follower import DaemonPicture, Follower
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code of `loaderd top`. Raises CommandError where no daemon answers at the start."""
+    path = control_client.target(args.target)
+    picture = DaemonPicture(status.fetch(path), time.monotonic())
+    plain = not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb"
+    if not plain:
+        need("rich")
+    with Follower(path, picture, args.interval) as follower:
+        if plain:
+            return _blocks(follower)
+        from loaderd.cli.top.screen import show  # with rich
+
+        show(follower)
+    return FINE
+
+
+def _blocks(follower: Follower) -> int:
+    """One block of plain lines after the other, until Ctrl-C or until nobody reads them."""
+    while True:
+        picture = follower.picture
+        width = shutil.get_terminal_size((80, 24)).columns
+        lines = [time.strftime("%H:%M:%S"), *status.lines(picture.status, width, colours=False)]
+        if picture.trouble:
+            lines[1:] = [picture.trouble]
+        with contextlib.suppress(ValueError):  # closed by an earlier error
+            sys.stdout.write("\n".join(lines) + "\n\n")
+            sys.stdout.flush()
+        follower.wait(picture)

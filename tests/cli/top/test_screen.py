@@ -1,0 +1,168 @@
+"""`loaderd top` in a terminal, which pyte is, beside a daemon whose answers the test chooses."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyte
+import pytest
+
+from cli.test_status import STATUS
+from loaderd.server.status_report import DaemonStatus
+from loaderd_testing.deadlines import DEADLINE_S, until
+from loaderd_wire import codec
+from loaderd_wire.messages import Ask, Report
+
+
+class Daemon:
+    """Answers whoever asks, until it is closed."""
+
+    def __init__(self, path: Path, status: DaemonStatus) -> None:
+        self.status, self.asked = status, list[str]()
+        self._path, self._listener = path, socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            peer, _ = self._listener.accept()
+            with peer:
+                buffer = bytearray(peer.recv(1 << 16))
+                if not buffer:
+                    return
+                ask = codec.unframe(buffer)
+                assert isinstance(ask, Ask)
+                self.asked.append(ask.what)
+                body = self.status.to_json() if ask.what == "status" else "{}"
+                peer.sendall(codec.frame(Report(body)))
+
+    def close(self) -> None:
+        self._path.rename(f"{self._path}.gone")
+        with socket.socket(socket.AF_UNIX) as last:
+            last.connect(f"{self._path}.gone")
+            last.shutdown(socket.SHUT_WR)
+            self._thread.join(DEADLINE_S)
+        self._listener.close()
+
+
+class Terminal:
+    """A pty with `loaderd top` in it."""
+
+    def __init__(self, target: Path, columns: int, lines: int) -> None:
+        self.screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self.screen)
+        self._fd, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.before = termios.tcgetattr(inner)
+        self.inner = inner
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "loaderd", "top", str(target), "--interval", "0.1"],
+            stdin=inner, stdout=inner, stderr=inner, start_new_session=True, env={**os.environ, "TERM": "xterm"},
+        )  # fmt: skip
+
+    def shows(self, text: str) -> None:
+        def there() -> bool:
+            if select.select([self._fd], [], [], 0.05)[0]:
+                self._stream.feed(os.read(self._fd, 1 << 16))
+            return any(text in line for line in self.screen.display)
+
+        until(f"{text!r} on the screen", there)
+
+    def type(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    def end(self) -> int:
+        code = None
+        while code is None:
+            if select.select([self._fd], [], [], 0.05)[0]:
+                self._stream.feed(os.read(self._fd, 1 << 16))
+            code = self.process.poll()
+        assert termios.tcgetattr(self.inner) == self.before
+        return code
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.inner)
+        os.close(self._fd)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    made = Daemon(tmp_path / "d.sock", STATUS)
+    yield made
+    made.close()
+
+
+def test_keys_reach_the_page_and_a_restarted_daemon_is_followed(
+    tmp_path: Path, daemon: Daemon
+) -> None:
+    terminal = Terminal(tmp_path / "d.sock", 80, 24)
+    try:
+        terminal.shows("read-bound: the trainer waits 60% of the time")
+        terminal.shows("q quit")
+        assert len(terminal.screen.display) == 24
+        terminal.type("s")
+        terminal.shows("sample (by seconds)")
+        terminal.type("\r")
+        terminal.shows("worker 1: train decode")
+        until("the question", lambda: "stack 1" in daemon.asked)
+        (first, *others) = STATUS.workers
+        taken = replace(first, work=replace(first.work, stack="File cats.py, line 3"))
+        daemon.status = replace(STATUS, workers=(taken, *others))
+        terminal.shows("File cats.py, line 3")
+        daemon.status = replace(STATUS, pid=8)
+        terminal.shows("the daemon was restarted: pid 7 is now 8")
+        terminal.type("q")
+        assert terminal.end() == 0
+    finally:
+        terminal.close()
+
+
+def test_a_daemon_that_leaves_is_told_and_ctrl_c_leaves_the_terminal_as_it_was(
+    tmp_path: Path,
+) -> None:
+    daemon = Daemon(tmp_path / "d.sock", STATUS)
+    terminal = Terminal(tmp_path / "d.sock", 120, 40)
+    try:
+        terminal.shows("     16 ")
+        daemon.close()
+        terminal.shows("no daemon is running at")
+        os.kill(terminal.process.pid, signal.SIGINT)
+        assert terminal.end() == 130
+    finally:
+        terminal.close()
+
+
+def test_without_a_terminal_it_prints_plain_blocks(tmp_path: Path, daemon: Daemon) -> None:
+    top = subprocess.Popen(
+        [sys.executable, "-m", "loaderd", "top", str(tmp_path / "d.sock"), "--interval", "0.1"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert top.stdout is not None
+    assert top.stderr is not None
+    with top.stdout, top.stderr:
+        blocks = 0
+        for line in top.stdout:
+            assert "\033" not in line
+            blocks += line.startswith("loaderd 1  ready")
+            if blocks == 2:
+                break
+        top.send_signal(signal.SIGINT)
+        assert top.wait(DEADLINE_S) == 130
+        assert top.stderr.read() == ""
