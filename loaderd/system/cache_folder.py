@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Mapping
 
 from loaderd_wire import paths
@@ -27,30 +28,37 @@ def cache_folder(env: Mapping[str, str], name: str) -> str:
     return os.path.join(base, "loaderd", name)
 
 
-def mark_used(path: str, now_s: float) -> None:
+def age_s(written_s: float) -> float:
+    """How long ago a file was written, by the clock that its time was taken from.
+
+    Args:
+        written_s: Its time of modification, in seconds since 1970.
+    """
+    return time.time() - written_s
+
+
+def mark_used(path: str) -> None:
     """Have a kept file stay for `KEPT_S` more.
 
     Args:
         path: The file.
-        now_s: The time, in seconds since 1970.
     """
     with contextlib.suppress(OSError):  # another user's, or gone meanwhile
-        os.utime(path, (now_s, now_s))
+        os.utime(path)
 
 
-def remove_unused(folder: str, now_s: float) -> None:
+def remove_unused(folder: str) -> None:
     """Remove what nobody has used for `KEPT_S`.
 
     Whoever has mapped such a file keeps what it has mapped. Whoever opens it later makes it again.
 
     Args:
         folder: From `cache_folder`.
-        now_s: The time, in seconds since 1970.
     """
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):  # another process removes it, too
-                if now_s - _last_used_s(entry) <= KEPT_S:
+                if age_s(_last_used_s(entry)) <= KEPT_S:
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path)

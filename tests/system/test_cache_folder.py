@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def test_without_a_home_no_folder_is_called_tilde(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_nobody_has_used_for_long_is_removed_and_the_rest_stays(tmp_path: Path) -> None:
-    now_s = 1e9
+    now_s = time.time()
     for name in ("old", "used", "new", "folder/old", "busy/old", "busy/new"):
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
@@ -29,12 +30,12 @@ def test_what_nobody_has_used_for_long_is_removed_and_the_rest_stays(tmp_path: P
         os.utime(file, (now_s - age_s, now_s - age_s))
     for folder in ("folder", "busy"):
         os.utime(tmp_path / folder, (now_s - KEPT_S - 1, now_s - KEPT_S - 1))
-    mark_used(str(tmp_path / "used"), now_s - KEPT_S)
-    remove_unused(str(tmp_path), now_s)
+    mark_used(str(tmp_path / "used"))
+    remove_unused(str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["busy", "new", "used"]
 
 
 def test_a_cache_that_is_not_there_has_nothing_to_remove(tmp_path: Path) -> None:
-    remove_unused(str(tmp_path / "none"), 1e9)
-    mark_used(str(tmp_path / "none"), 1e9)
+    remove_unused(str(tmp_path / "none"))
+    mark_used(str(tmp_path / "none"))
     assert not (tmp_path / "none").exists()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import IO
 
@@ -55,7 +54,7 @@ def check(
     """
     print(f"{plan.name}  {plan.data_name}", flush=True)
     cache = cache_folder(os.environ, "check")
-    remove_unused(cache, time.time())
+    remove_unused(cache)
     with ScanState(cache, settings.path, plan.name, anew=anew) as saved:
         verified = ""
         if plan.dataset is None:

@@ -19,7 +19,6 @@ import mmap
 import os
 import struct
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from itertools import islice
@@ -120,11 +119,11 @@ class KeyIndexes:
             found = _read(path, wanted, owners)
             if found is not None:
                 if path == places[1]:
-                    mark_used(path, time.time())
+                    mark_used(path)
                 return found
         with contextlib.suppress(OSError):
             os.makedirs(cache, mode=0o700, exist_ok=True)
-        remove_unused(cache, time.time())
+        remove_unused(cache)
         for path in places:
             with contextlib.suppress(OSError), _part_of(path) as part:
                 found = _fill(part.fileno(), wanted, make())

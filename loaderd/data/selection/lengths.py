@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import time
 from typing import Any, Protocol
 
 import numpy as np
@@ -140,7 +139,7 @@ def _known(name: str, count: int) -> Ints | None:
     except (OSError, ValueError, SourceError):
         return None
     for each in (name, path):
-        mark_used(each, time.time())
+        mark_used(each)
     return table if len(table) == count else None
 
 

@@ -11,7 +11,6 @@ import errno
 import hashlib
 import os
 import tempfile
-import time
 from functools import cache
 
 import numpy as np
@@ -66,9 +65,9 @@ def _written(folder: str, name: str, data: bytes) -> str:
     if os.stat(folder).st_uid != os.getuid():
         raise PermissionError(errno.EPERM, "is another user's")
     if _whole(path, len(data)):
-        mark_used(path, time.time())
+        mark_used(path)
         return path
-    remove_unused(folder, time.time())
+    remove_unused(folder)
     descriptor, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
     try:
         with open(descriptor, "wb") as file:

@@ -23,6 +23,7 @@ from types import TracebackType
 
 from loaderd.config.staging import StageConfig
 from loaderd.data.errors import SourceError
+from loaderd.system.cache_folder import age_s
 
 COPY, PART, SUMS, USED, USERS = ".mdb", ".part", ".sums", ".used", ".users"
 SMALL = (SUMS, USED)  # what lies beside a copy, and goes with it
@@ -94,8 +95,7 @@ class StageFolder:
         with self._locked(tick):
             unused = self._unused()
             if self._config.keep_s:
-                eldest_s = time.time() - self._config.keep_s
-                while unused and unused[0].used_s < eldest_s:
+                while unused and age_s(unused[0].used_s) > self._config.keep_s:
                     self._remove(unused.pop(0))
             limit = self._config.limit
             while limit and self._bytes() - _bytes(fd) + need > limit:
