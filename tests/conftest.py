@@ -196,6 +196,7 @@ def pytest_collection_finish() -> None:
     costs.begin()
 
 
+@pytest.hookimpl(trylast=True)  # after the fixtures of the session
 def pytest_sessionfinish() -> None:
     if forks := sys.modules.get("loaderd_testing.python_processes"):
         forks.end()
