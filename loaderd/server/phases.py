@@ -13,7 +13,7 @@ from typing import Protocol
 from loaderd.core.actions import Action
 from loaderd.core.events import Drain, Event, StackWanted, StreamOpened, WorkerReady
 from loaderd.data import native_library
-from loaderd.server import status
+from loaderd.server import banner, status
 from loaderd.server.admission import check_protocol
 from loaderd.server.parts import Parts
 from loaderd.server.status_report import DaemonStatus, DrainStatus
@@ -213,6 +213,9 @@ class Serving(_Accepting):
         parts = self._parts
         # a full collection would look through all modules: 10 ms in which nobody is answered
         gc.freeze()
+        banner.tell_start(parts.log, parts.config, parts.limits, parts.budget.memory)
+        for name, stream in parts.catalog.opened.items():
+            banner.tell_stream(parts.log, name, stream.facts)
         self._tell_ready()
         parts.startup.end()
         parts.ready_pipe.tell("ready")

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from loaderd.system.event_limit import EventLimit
 from loaderd.system.loop import Loop
 from loaderd_wire.paths import OLDER
 
@@ -29,6 +30,7 @@ MAX_LINE = 64 << 10  # bytes of one line
 MAX_FILE = 16 << 20  # bytes of a file of ours; what was before lies beside it
 LEVELS = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 RECENT = 50  # events that are kept for `status`
+UNLIMITED = frozenset({"output"})  # what user code prints is not ours to cut
 # what is told again and again, and says how it is rather than what has happened
 PASSING = frozenset({"not_ready", "output", "slow_turn", "verdict"})
 PLAIN = re.compile(r"[\w./:@%+,-]+")  # a value that needs no quotes
@@ -216,7 +218,8 @@ class WriteLog(Protocol):
 class Log:
     """log(level, event, text, **facts): one line, as text or as JSON.
 
-    Lines below `level` are not written. `close` it.
+    Lines below `level` are not written, and of one event no more than EventLimit lets pass. `close`
+    it.
 
     Attributes:
         errors: The texts of the latest errors.
@@ -230,8 +233,11 @@ class Log:
         form: str = "text",
         level: str = "info",
         wall_s: Callable[[], float] = time.time,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sink = sink
+        self._now_s = now_s
+        self._limit = EventLimit()
         self._json = form == "json"
         self._level = LEVELS[level]
         self._wall_s = wall_s
@@ -246,7 +252,10 @@ class Log:
             first = text.split("\n", 1)[0][:500]
             self.recent.append(LoggedEvent(round(self._wall_s(), 3), level, event, first))
         if LEVELS[level] >= self._level:
-            self.say(level, event, text, facts)
+            now_s = self._now_s()
+            self._tell_left_out(now_s)
+            if event in UNLIMITED or self._limit.passes(event, now_s):
+                self.say(level, event, text, facts)
 
     def say(self, level: str, event: str, text: str, facts: Mapping[str, Any]) -> None:
         """Write the line whatever its level."""
@@ -267,7 +276,13 @@ class Log:
 
     def close(self) -> None:
         """Close the sink; no line may follow."""
+        self._tell_left_out(float("inf"))
         self._sink.close()
+
+    def _tell_left_out(self, now_s: float) -> None:
+        for event, count in self._limit.over(now_s):
+            text = f"{count} more lines of event {event} were left out"
+            self.say("warning", "lines_left_out", text, {"of": event, "count": count})
 
 
 def _value(value: Any) -> str:

@@ -182,7 +182,7 @@ def pinned(mask: set[int], every: set[int]) -> list[str]:
         return []
     return [
         f"this process may run on {len(mask)} of {len(every)} CPUs: a library has pinned it, or "
-        "whoever started it; [workers] reset_affinity = true lets workers use them all"
+        "the program that started it; [workers] reset_affinity = true lets workers use them all"
     ]
 
 

@@ -60,12 +60,12 @@ class Stage:
             },
         )
         self.parts: Any = SimpleNamespace(
-            config=SimpleNamespace(daemon=DaemonConfig(socket="s", quarantine="q", drain_s=10.0), workers=WorkersConfig()),
+            config=SimpleNamespace(path="c.toml", streams=(), daemon=DaemonConfig(socket="s", quarantine="q", drain_s=10.0), workers=WorkersConfig()),
             options=StartOptions(**options), limits=PoolLimits(2, 2, 2, 2), env={}, loop=self.loop, log=self.log, messages=self.messages,
             ready_pipe=SimpleNamespace(tell=self.noting("tell"), waits=False),
             startup=SimpleNamespace(end=self.noting("end"), waits_for=self.noting("waits_for")),
             control=SimpleNamespace(**{name: self.noting(name) for name in ("drop", "send", "finish", "reject", "stop_listening")}),
-            registry=self.registry, admission=self.admission, catalog=self.catalog, dispatcher=self.dispatcher,
+            budget=SimpleNamespace(memory=1 << 30), registry=self.registry, admission=self.admission, catalog=self.catalog, dispatcher=self.dispatcher,
             idle=SimpleNamespace(await_first=self.noting("await_first"), connection_ended=self.noting("connection_ended")),
         )  # fmt: skip
 
@@ -100,7 +100,9 @@ class Stage:
         if fault:
             self.catalog.faults[name] = fault
         else:
-            self.catalog.opened[name] = SimpleNamespace(facts=SimpleNamespace(samples=10))
+            self.catalog.opened[name] = SimpleNamespace(
+                facts=SimpleNamespace(samples=10, total=10, layout="loaderd", specs=())
+            )
         self.phase.stream_answered(name)
 
     def asked_for(self, name: str) -> list[tuple[Any, ...]]:

@@ -119,7 +119,7 @@ def test_a_mask_that_leaves_processors_out_is_named(
     made = machine.limits()
     assert (made.start, made.cpus, made.all_cpus) == (1, 1, 8)
     assert made.warnings == (
-        "this process may run on 1 of 8 CPUs: a library has pinned it, or whoever started it; "
+        "this process may run on 1 of 8 CPUs: a library has pinned it, or the program that started it; "
         "[workers] reset_affinity = true lets workers use them all",
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from loaderd.system import logs
+from loaderd.system.event_limit import BURST, WINDOW_S
 from loaderd.system.logs import FileSink, Log, PipeSink, QuarantineLog, stderr_sink
 from loaderd.system.loop import Loop
 from loaderd_testing.deadlines import DEADLINE_S
@@ -73,6 +74,26 @@ def test_what_has_happened_lately_is_kept_whatever_is_written() -> None:
     for k in range(100):
         log("info", "session_began", str(k))
     assert [kept.text for kept in log.recent] == [str(k) for k in range(50, 100)]
+
+
+def test_a_flood_of_one_event_is_counted_instead_of_written() -> None:
+    sink, now_s = Kept(), [0.0]
+    log = Log(sink, now_s=lambda: now_s[0])
+    for k in range(BURST + 3):
+        log("warning", "bad_sample", str(k))
+        log("info", "output", "what user code prints is not cut")
+    assert len(sink.lines) == 2 * BURST + 3
+    log("info", "session_began", "others pass")
+    now_s[0] = WINDOW_S
+    log("warning", "bad_sample", "again")
+    told, again = sink.lines[-2:]
+    assert b"3 more lines of event bad_sample were left out event=lines_left_out" in told
+    assert b" again event=bad_sample" in again
+    assert len(log.recent) == 50  # `status` is told of all
+    for k in range(BURST + 1):
+        log("warning", "bad_sample", str(k))
+    log.close()
+    assert b"2 more lines of event bad_sample" in sink.lines[-1]
 
 
 def test_a_line_without_end_is_cut() -> None:
