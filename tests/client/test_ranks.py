@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from loaderd_client import ConfigError
+from loaderd_client import ConfigError, Loader
 from loaderd_client.ranks import Rank, settle, still
+from loaderd_testing.fake_daemon import FakeDaemon
+from loaderd_testing.pages import block
 from loaderd_testing.python_processes import TORCH, run_code
 
 
@@ -105,3 +111,29 @@ def test_a_dimension_of_a_mesh_tells_the_rank() -> None:
         "this process is not in the mesh= of 2 ranks: give one that it is in, or rank= and "
         "world_size=",
     ], done.stderr
+
+
+def compare(loader: Loader[Any], first: list[Any]) -> None:
+    """Run the lines of the page on a rank, where rank 0 says `first`."""
+
+    def broadcast(said: list[Any]) -> None:
+        assert len(said) == len(first)
+        said[:] = first
+
+    torch = SimpleNamespace(distributed=SimpleNamespace(broadcast_object_list=broadcast))
+    lines = block("deploy/README.md", "python", "broadcast_object_list")
+    exec(lines, {"loader": loader, "torch": torch})
+
+
+def test_the_lines_that_compare_hosts_pass_equal_ones_and_name_what_differs(
+    fake: Callable[..., FakeDaemon], load: Callable[..., Loader[Any]]
+) -> None:
+    fake()
+    first, rank = load(rank=0, world_size=2), load(rank=1, world_size=2)
+    said = [first.state_dict(), first.batch_size, first.drop_last]
+    compare(rank, said)
+    other_data = {**said[0], "order": {**said[0]["order"], "data": "another"}}
+    with pytest.raises(ConfigError, match="data was another"):
+        compare(rank, [other_data, *said[1:]])
+    with pytest.raises(AssertionError, match=r"batch_size, drop_last: \[4, True\] on rank 0"):
+        compare(rank, [said[0], 4, True])
