@@ -118,7 +118,8 @@ def test_a_daemon_whose_streams_have_all_failed_is_4(place: Place) -> None:
     assert shown["status_version"] == 1
     assert shown["restarts"]["crash"] > 0
     told = {event["event"]: event for event in shown["events"]}
-    assert list(told)[:2] == ["session_began", "worker_ended"]
+    began = ["banner", "stream_opened", "session_began", "worker_ended"]
+    assert list(told)[:4] == began
     assert "has ended: SIGSEGV" in told["worker_ended"]["text"]
     assert told["stream_failed"]["level"] == "error"
 
