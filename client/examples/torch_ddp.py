@@ -57,6 +57,7 @@ def main(config: str, checkpoint: str) -> None:
                     }
                     torch.save(saved, f"{checkpoint}.new")
                     os.replace(f"{checkpoint}.new", checkpoint)
+    dist.barrier()  # nothing is under way when the threads of gloo are ended
     dist.destroy_process_group()
 
 

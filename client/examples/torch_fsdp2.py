@@ -83,6 +83,7 @@ def main(config: str, folder: str) -> None:
                 if (batch.step + 1) % SAVE_EVERY == 0:
                     name = f"{batch.epoch:03}-{batch.step:06}"
                     dcp.save({"training": training}, checkpoint_id=Path(folder) / name)
+    dist.barrier()  # nothing is under way when the threads of gloo are ended
     dist.destroy_process_group()
 
 
