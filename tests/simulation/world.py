@@ -109,7 +109,9 @@ class World(Clockwork):
                 f"world {self.seed}: {type(error).__name__}: {error}\n{self.diary()}\n{replay}"
             ) from error
         finally:
-            for trainer in self.trainers:  # page locks outlive a session, and a world that breaks
+            # leases and page locks outlive a session, and a world that breaks
+            for trainer in self.trainers:
+                trainer.leases.clear()
                 trainer.lose_device()
 
     def _run(self) -> None:

@@ -65,21 +65,25 @@ class Image:
         if Path("/etc/ld.so.cache").exists():  # where libraries are
             shutil.copy("/etc/ld.so.cache", folder / "etc")
         own = Path(sys.base_prefix).resolve()
-        packages = {Path(entry) for entry in sys.path if entry.endswith("-packages")}
-        for place in sorted({own, *(p.resolve() for p in packages if p.is_dir())}):
-            if not place.is_relative_to("/usr"):
-                made.base.append((str(place), str(place), False))
-        made._environment([p.resolve() for p in packages if p.is_dir()])
+        if not own.is_relative_to("/usr"):
+            made.base.append((str(own), str(own), False))
+        packages = {Path(entry).resolve() for entry in sys.path if entry.endswith("-packages")}
+        made._environment(sorted(place for place in packages if place.is_dir()))
         return made
 
     def _environment(self, packages: list[Path]) -> None:
-        """A virtual environment with a link to each package."""
+        """A virtual environment with a link to each package.
+
+        They lie where no volume of a pod does: their own folder may be below /tmp.
+        """
         links = self.folder / "deps"
         links.mkdir()
-        for place in packages:
+        for number, place in enumerate(packages):
+            there = Path("/packages", str(number))
+            self.base.append((str(place), str(there), False))
             for entry in place.iterdir():
                 if not LEFT_OUT.match(entry.name) and not (links / entry.name).is_symlink():
-                    (links / entry.name).symlink_to(entry)
+                    (links / entry.name).symlink_to(there / entry.name)
         home = self.folder / VENV[1:]
         venv.EnvBuilder(symlinks=True).create(home)
         for script in home.joinpath("bin").glob("[aA]ctivate*"):
