@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -35,16 +36,20 @@ class Daemon:
         self._path, self._listener = path, socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
+        self._closing = False
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
     def _serve(self) -> None:
         while True:
             peer, _ = self._listener.accept()
-            with peer:
+            if self._closing:
+                peer.close()
+                return
+            with peer, contextlib.suppress(ConnectionError):  # who did not wait is gone
                 buffer = bytearray(peer.recv(1 << 16))
                 if not buffer:
-                    return
+                    continue
                 ask = codec.unframe(buffer)
                 assert isinstance(ask, Ask)
                 self.asked.append(ask.what)
@@ -53,9 +58,9 @@ class Daemon:
 
     def close(self) -> None:
         self._path.rename(f"{self._path}.gone")
+        self._closing = True
         with socket.socket(socket.AF_UNIX) as last:
             last.connect(f"{self._path}.gone")
-            last.shutdown(socket.SHUT_WR)
             self._thread.join(DEADLINE_S)
         self._listener.close()
 
