@@ -25,7 +25,7 @@ STATE = {
     "engine": {"ExitReason", "Launched", "_Entry"},
     "loaderd_client": {"AdmittedSession", "AwaitedBatch", "Pass", "Stats"},
     "server": {"RegisteredSession"},
-    "system": {"_Held"},
+    "system": {"_Held", "_Window"},
     "worker": {"GeneratorUse", "WorkerStream"},
 }
 # What keys and values of the config may be: they are fields of a dataclass, and have defaults.

@@ -74,10 +74,14 @@ class Terminal:
         self._fd, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.before = termios.tcgetattr(inner)
+        # COLUMNS and LINES, which pytest-xdist sets, would go before the size of the terminal
+        sized = ("COLUMNS", "LINES")
+        environment = {name: text for name, text in os.environ.items() if name not in sized}
+        environment["TERM"] = "xterm"
         self.inner = inner
         self.process = subprocess.Popen(
             [sys.executable, "-m", "loaderd", "top", str(target), "--interval", "0.1"],
-            stdin=inner, stdout=inner, stderr=inner, start_new_session=True, env={**os.environ, "TERM": "xterm"},
+            stdin=inner, stdout=inner, stderr=inner, start_new_session=True, env=environment,
         )  # fmt: skip
 
     def shows(self, text: str) -> None:
