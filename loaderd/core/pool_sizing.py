@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from loaderd.core import assessment
 from loaderd.core.actions import LogLine
+from loaderd.core.growth_limits import growth_limits
 from loaderd.core.sessions import SessionState
 from loaderd.core.state import SchedulerState
 from loaderd.core.usage import UsageSample
@@ -32,9 +33,7 @@ from loaderd.core.verdict import (
     WAITS,
     AutoSize,
     Measures,
-    at_all_cpus,
     largest_stage,
-    most_workers,
     need_text,
     waits_for_workers,
 )
@@ -43,7 +42,6 @@ LEAST = 2  # workers that are never given back: one of them may be held up by a 
 HELPS = 0.3  # part of the promised growth in batches a second from which on it counts as a help
 LOSES = 0.03  # part of the batches a second that a growth must not cost
 ROOMY = 0.9  # a pool suffices if this part of it is needed
-WORKER_BYTES = 64 << 20  # that a worker is taken to need, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +209,12 @@ class PoolSizer:
             if size < self._given_back:
                 self._resize(self._given_back, "a trainer waits since workers were given back")
             return
-        limits = self._limits(found, waiting, wanted, free_bytes)
+        state = self._state
+        limits = [
+            *growth_limits(state, found, wanted, free_bytes, self._worker_memory),
+            (self._ceiling if state.now_s < self._ceiling_s else MOST_WORKERS, self._no_help),
+            (self._most, AutoSize(f"the pool may have {self._most} workers, and has them")),
+        ]
         limit, hold = min(limits, key=lambda each: each[0])
         target = min(limit, wanted, max(self._start, size + max(1, size // 2)))
         if target <= size:
@@ -224,52 +227,7 @@ class PoolSizer:
             self._trial = GrowthTrial(size, rates, min(target / size, 1 / max(0.01, works)))
         text = need_text(worst.need or 0.0, size, worst.others_need)
         self._resize(target, f"a trainer waits {worst.wait_fraction:.0%} of the time; {text}")
-        self._state.auto = AutoSize()
-
-    def _limits(
-        self,
-        found: Mapping[int, Measures],
-        waiting: Mapping[int, Measures],
-        wanted: int,
-        free_bytes: int,
-    ) -> list[tuple[int, AutoSize]]:
-        """(workers that there may be, why no more), for all that limits them."""
-        state, size = self._state, self._pool.size
-        stage_s = tuple(map(sum, zip(*(m.stage_s for m in found.values()), strict=True)))
-        stage, _ = largest_stage(stage_s)
-        reach = sum(self._reach(number, m, wanted) for number, m in found.items())
-        more = f"prefetch = {2 * max(m.prefetch for m in waiting.values())}"
-        each = self._worker_memory or max(
-            WORKER_BYTES, *(w.anon_bytes for w in self._pool.workers.values())
-        )
-        room = max(0, free_bytes // each - 1)
-        return [
-            (most_workers(state.cpus, stage_s), at_all_cpus(state.cpus, stage, state.all_cpus)),
-            (
-                reach,
-                AutoSize(f"only {reach} workers can help: give the Loader {more}", more),
-            ),
-            (
-                self._ceiling if state.now_s < self._ceiling_s else MOST_WORKERS,
-                self._no_help,
-            ),
-            (
-                size + room,
-                AutoSize(
-                    f"memory has no room for another worker ({free_bytes >> 20} MiB are free, a "
-                    f"worker takes {each >> 20} MiB): raise the container's limit, or lower "
-                    "[daemon] memory",
-                    "memory",
-                ),
-            ),
-            (self._most, AutoSize(f"the pool may have {self._most} workers, and has them")),
-        ]
-
-    def _reach(self, number: int, m: Measures, wanted: int) -> int:
-        """Workers that can work for a session at once, of so many."""
-        stream = self._state.streams[self._state.sessions[number].stream]
-        parts = stream.parts(m.batch_rows, wanted, m.prefetch, urgent=False)
-        return min(wanted, m.prefetch * parts)
+        state.auto = AutoSize()
 
     def _hold(self, why: AutoSize) -> None:
         """It would grow, and does not."""

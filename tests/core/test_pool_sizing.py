@@ -6,29 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from loaderd.core.actions import LogLine
 from loaderd.core.events import Drain, PoolReview
-from loaderd_testing.timed_load import Load, TimedLoad
+from loaderd_testing.timed_load import NEEDS_5, TimedLoad, ran, said
 
 KEEP_S = 600.0  # PoolPace.keep_s
-# one second of the trainer for a batch of 5.2 worker-seconds
-NEEDS_5 = Load(row_s=0.65, own_s=1.0, most=32, cpus=4, seconds=150.0)
-
-
-def said(world: TimedLoad) -> list[str]:
-    """What the log is told of the pool."""
-    prefix = 'num_workers = "auto": '
-    return [
-        each.text.removeprefix(prefix)
-        for each in world.harness.log
-        if isinstance(each, LogLine) and each.text.startswith(prefix)
-    ]
-
-
-def ran(load: Load) -> TimedLoad:
-    world = TimedLoad(load)
-    world.run()
-    return world
 
 
 def test_a_load_that_needs_5_2_workers_ends_at_6_and_goes_back_slowly_when_it_is_over() -> None:
@@ -73,20 +54,6 @@ def test_a_load_that_waits_for_a_disk_stops_growing_and_says_so(at_once: int) ->
     assert len(world.sizes) <= steps + 6, world.sizes  # two or three trials, ever rarer
 
 
-@pytest.mark.parametrize("stage", ["decode_s", "transform_s", "write_s"])
-def test_a_load_that_computes_gets_no_more_workers_than_processors(stage: str) -> None:
-    world = TimedLoad(replace(NEEDS_5, cpus=3, workers=2, stage=stage))
-    made = world.run()
-    assert world.sizes == [2, 3]
-    assert "there are 3 processors" in made.text
-    assert "num_workers" not in made.setting + made.text
-
-
-def test_a_load_that_reads_for_half_of_the_time_gets_more_workers_than_processors() -> None:
-    world = ran(replace(NEEDS_5, cpus=2, stage="half"))
-    assert world.size == 3  # 2 / (0.5 + 0.5 / 8)
-
-
 def test_a_pool_of_fewer_workers_than_at_the_start_comes_back_at_once_with_a_trainer() -> None:
     world = ran(replace(NEEDS_5, workers=12, row_s=0.1, seconds=2 * KEEP_S))
     assert world.sizes[-1] == 2
@@ -103,26 +70,6 @@ def test_a_load_that_grows_again_gets_back_at_once_what_it_had_at_the_start() ->
     world.run()
     assert 6 <= world.sizes[world.sizes.index(2) + 1] <= 12
     assert 8 <= world.size <= 12
-
-
-def test_memory_that_has_no_room_for_another_worker_is_named_with_numbers() -> None:
-    world = TimedLoad(replace(NEEDS_5, worker_memory=1 << 30))
-    world.free_bytes = 5 << 29  # room for two, one of which is left free
-    made = world.run()
-    assert world.sizes == [2, 3]
-    told = "memory has no room for another worker (1536 MiB are free, a worker takes 1024 MiB)"
-    assert told in made.text
-    assert made.setting == "memory"
-    assert [line for line in said(world) if told in line] == [said(world)[-1]]
-
-
-def test_workers_that_could_not_all_help_are_not_started() -> None:
-    """A collated batch is one job: four that are made ahead occupy four workers."""
-    world = TimedLoad(replace(NEEDS_5, collated=True))
-    made = world.run()
-    assert world.size == 4
-    assert made.setting == "prefetch = 8"
-    assert "only 4 workers can help: give the Loader prefetch = 8" in made.text
 
 
 def test_no_more_workers_are_started_than_there_may_be() -> None:

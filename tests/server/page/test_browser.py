@@ -9,6 +9,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,11 +65,33 @@ def pack(folder: Path) -> None:
     pack_imagefolder(str(folder / "src"), str(folder / "db"))
 
 
+def read_everywhere(page: Any) -> None:
+    """In both themes and on a phone, by axe as well."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    audit = Axe()
+    found = [audit.run(page)]
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    found.append(audit.run(page))
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") == 400, page.evaluate(WIDER)
+    found.append(audit.run(page))
+    for result in found:
+        assert result.violations_count == 0, result.generate_report()
+    folder = os.environ.get("LOADERD_SCREENSHOTS")  # for whoever wants to look
+    if folder:
+        page.screenshot(path=os.path.join(folder, "phone-dark.png"), full_page=True)
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size({"width": 1200, "height": 900})
+        page.screenshot(path=os.path.join(folder, "light.png"), full_page=True)
+
+
 @pytest.mark.needs("chromium")
 def test_the_page_is_live_readable_everywhere_and_believes_no_sample(
     site: Site, tmp_path: Path
 ) -> None:
-    from axe_playwright_python.sync_playwright import Axe
     from playwright.sync_api import expect, sync_playwright
 
     pack(tmp_path)
@@ -106,23 +129,7 @@ def test_the_page_is_live_readable_everywhere_and_believes_no_sample(
         )
         assert page.evaluate(middle) == [*RED, 255]
         assert page.title() != "hurt"
-        light = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        audit = Axe()
-        found = [audit.run(page)]
-        page.emulate_media(color_scheme="dark")
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
-        found.append(audit.run(page))
-        page.set_viewport_size({"width": 400, "height": 800})
-        assert page.evaluate("document.documentElement.scrollWidth") == 400, page.evaluate(WIDER)
-        found.append(audit.run(page))
-        for result in found:
-            assert result.violations_count == 0, result.generate_report()
-        folder = os.environ.get("LOADERD_SCREENSHOTS")  # for whoever wants to look
-        if folder:
-            page.screenshot(path=os.path.join(folder, "phone-dark.png"), full_page=True)
-            page.emulate_media(color_scheme="light")
-            page.set_viewport_size({"width": 1200, "height": 900})
-            page.screenshot(path=os.path.join(folder, "light.png"), full_page=True)
+        read_everywhere(page)
         assert wrong == []
         site.close()  # an error of the connection is the browser's own line
         expect(page.locator("#about")).to_contain_text("does not answer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, replace
 
-from loaderd.core.actions import RetireWorker, StartWorker
+from loaderd.core.actions import LogLine, RetireWorker, StartWorker
 from loaderd.core.assessment import assess
 from loaderd.core.events import PoolReview, ProgressReceived, WorkerDied, WorkerDone, WorkerReady
 from loaderd.core.jobs import Done, Job
@@ -168,3 +168,23 @@ class TimedLoad:
                 seen = harness.seen(action.worker)
                 del harness.sent[action.worker]
                 harness.step(WorkerDied(action.worker, True, "exit code 0", seen, "", ""))
+
+
+# one second of the trainer for a batch of 5.2 worker-seconds
+NEEDS_5 = Load(row_s=0.65, own_s=1.0, most=32, cpus=4, seconds=150.0)
+
+
+def said(world: TimedLoad) -> list[str]:
+    """What the log is told of the pool."""
+    prefix = 'num_workers = "auto": '
+    return [
+        each.text.removeprefix(prefix)
+        for each in world.harness.log
+        if isinstance(each, LogLine) and each.text.startswith(prefix)
+    ]
+
+
+def ran(load: Load) -> TimedLoad:
+    world = TimedLoad(load)
+    world.run()
+    return world
