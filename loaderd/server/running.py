@@ -17,8 +17,7 @@ from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.server.handover import Handover
 from loaderd.server.idle_exit import IdleExit
 from loaderd.server.listening import claim, hold_copies, listen, segment_budget
-from loaderd.server.page.history import History
-from loaderd.server.page.serving import serve_pages
+from loaderd.server.page.serving import PageServer
 from loaderd.server.parts import Parts
 from loaderd.server.phases import Opening, Phase, Serving
 from loaderd.server.pool_limits import PoolLimits, pool_limits
@@ -35,7 +34,6 @@ from loaderd.server.takeover import TakingOver
 from loaderd.server.verdict_reporter import VerdictReporter
 from loaderd.system import resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
-from loaderd.system.http import HttpServer
 from loaderd.system.lockfile import AlreadyServed, CannotServe, LockFile
 from loaderd.system.logs import Log
 from loaderd.system.loop import Loop
@@ -82,7 +80,6 @@ class Running:
         self._reporter = VerdictReporter(
             loop, self._verdicts, log, lambda text: systemd.notify(text, setup.env)
         )
-        self._history: History | None = None  # where there is a page that shows it
         limits = pool_limits(config, setup.root)
         # Whoever sees its connection end may start a successor at once: the lock is free by then.
         connections = stack.enter_context(ExitStack())
@@ -112,9 +109,14 @@ class Running:
         self._handover = Handover(self, parts, self._socket, gate.own)
         self._phase: Phase = Opening(self, parts)
         self._pages = StatusPages(parts, lambda: self._phase.name)
-        self._servers = stack.enter_context(ExitStack())
-        if config.daemon.metrics and not self._waits:
-            self._servers.callback(self._serve_pages(config.daemon.metrics, parts).close)
+        self._page_server: PageServer | None = None
+        if config.daemon.metrics:
+            self._page_server = PageServer(
+                config.daemon.metrics, parts, self._pages, self._bad_samples
+            )
+            stack.callback(self._page_server.close)
+            if not self._waits:
+                self._page_server.listen()
         self._watch()
         process_duties.take_up(loop, engine, setup.env)
         self._phase.begin()
@@ -150,12 +152,6 @@ class Running:
             self._log("info", "log_begins", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
             stack.push(self._remove_files)
         return gate, most, lock, locks
-
-    def _serve_pages(self, address: str, parts: Parts) -> HttpServer:
-        self._history = History(self._loop, self._verdicts)
-        return serve_pages(
-            address, parts, self._pages, self._history, self._bad_samples, self.status
-        )
 
     def _new_engine(self, num_workers: int) -> Engine:
         setup = self._setup
@@ -303,8 +299,6 @@ class Running:
 
     def opened(self) -> None:
         """Serve, or take the socket over first."""
-        if self._waits and self._setup.config.daemon.metrics:
-            from loaderd.server import metrics  # noqa: F401 - now, and not while trainers wait
         self.enter(
             TakingOver(self, self._parts, self._socket, self._alone)
             if self._waits
@@ -346,15 +340,14 @@ class Running:
 
     def _session_attached(self) -> None:
         self._reporter.session_attached()
-        if self._history is not None:
-            self._history.session_attached()
+        if self._page_server is not None:
+            self._page_server.session_attached()
 
     def _alone(self) -> None:
         """The daemon before has ended: its address for metrics is free."""
-        metrics = self._setup.config.daemon.metrics
-        if metrics:
+        if self._page_server is not None:
             try:
-                self._servers.callback(self._serve_pages(metrics, self._parts).close)
+                self._page_server.listen()
             except CannotServe as error:
                 self._log("error", "no_metrics", str(error))
 

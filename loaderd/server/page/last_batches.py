@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -14,10 +15,39 @@ from loaderd_wire.messages import Descriptor, Segment
 from loaderd_wire.slots import slot_layout
 
 MAX_CHUNK = 1 << 20  # bytes of a tail that are looked at
+# What may come of memory that a trainer has written to: it says where arrays lie, and what their
+# dtypes are. Nothing is told of it; the page shows the batch before.
+WRITTEN_OVER = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    OverflowError,
+    OSError,
+    RecursionError,
+    struct.error,
+)
 
 _unpackb: Callable[..., Any] = msgpack.unpackb
 # (segment, offset, bytes) -> the bytes; too few of them where there is no such segment
 ReadSegment = Callable[[int, int, int], bytes]
+
+
+@dataclass(slots=True)
+class ShownBatch:
+    """What is shown of a stream.
+
+    Attributes:
+        session: Number of the session whose batch it is.
+        which: Its segment, slot and generation.
+        rows: Some rows of it, for the page.
+        told: All readers have it.
+    """
+
+    session: int
+    which: tuple[int, int, int]
+    rows: dict[str, Any]
+    told: bool = False
 
 
 class LastBatches:
@@ -39,30 +69,43 @@ class LastBatches:
         self._sessions = sessions
         self._latest = latest
         self._read = read
-        self._known: dict[str, tuple[object, dict[str, Any]]] = {}
+        self._known: dict[str, ShownBatch] = {}
 
-    def changed(self) -> list[dict[str, Any]]:
-        """Some rows of the last batch of each stream that has another one than at the last call."""
-        changed: list[dict[str, Any]] = []
-        for number_, (told, segment) in self._latest().items():
-            session = self._sessions.get(number_)
-            if session is None or not told.filled:
-                continue
-            name, which = session.hello.stream, (told.segment, told.slot, told.generation)
-            if self._known.get(name, (None,))[0] == which:
-                continue
-            try:
-                shown = self._rows(session, told, segment)
-            except (ValueError, KeyError, struct.error):  # memory that a trainer has written over
-                continue
-            self._known[name] = which, shown
-            changed.append(shown)
-        return changed
+    def news(self) -> list[dict[str, Any]]:
+        """Some rows of the last batch of each stream that has another one than at the last call.
+
+        Where a stream has several trainers, it is one of them, as long as that is there.
+        """
+        self._look()
+        news = [known for known in self._known.values() if not known.told]
+        for known in news:
+            known.told = True
+        return [known.rows for known in news]
 
     def all(self) -> list[dict[str, Any]]:
-        """The same of every stream, as far as it was ever seen."""
-        self.changed()
-        return [shown for _, shown in self._known.values()]
+        """The same of every stream, as far as it was ever seen, and without a change of `news`."""
+        self._look()
+        return [known.rows for known in self._known.values()]
+
+    def _look(self) -> None:
+        latest = self._latest()
+        chosen: dict[str, int] = {}
+        for number_ in latest:
+            session = self._sessions.get(number_)
+            if session is not None:
+                known = self._known.get(session.hello.stream)
+                if known is None or known.session not in latest or known.session == number_:
+                    chosen.setdefault(session.hello.stream, number_)
+        for name, number_ in chosen.items():
+            told, segment = latest[number_]
+            which, known = (told.segment, told.slot, told.generation), self._known.get(name)
+            if not told.filled or (known is not None and known.which == which):
+                continue
+            try:
+                rows = self._rows(self._sessions[number_], told, segment)
+            except WRITTEN_OVER:
+                continue
+            self._known[name] = ShownBatch(number_, which, rows)
 
     def _rows(
         self, session: RegisteredSession, told: Descriptor, segment: Segment

@@ -40,16 +40,20 @@ class LivePage:
         seen: LastBatches | None,
         bad: BadSamples,
     ) -> None:
-        """Show nothing yet.
+        """Load the documents: those of another version would not know what this one tells.
 
         Args:
             status: Returns the daemon's status.
             history: Of the last quarter of an hour.
             seen: Rows of the last batches; None: no samples are shown.
             bad: The bad samples.
+
+        Raises:
+            OSError: A document cannot be read.
         """
         self._status = status
         self._history = history
+        self._files = {path: _file(*file) for path, file in FILES.items()}
         self._seen = seen
         self._bad = bad
         self._told = 0  # bad samples whose pictures all readers have
@@ -59,7 +63,7 @@ class LivePage:
     def by_path(self) -> Mapping[str, Callable[[], Answer]]:
         """For the HTTP server."""
         files: dict[str, Callable[[], Answer]] = {
-            path: functools.partial(_file, *file) for path, file in FILES.items()
+            path: functools.partial(self._files.__getitem__, path) for path in FILES
         }
         return {**files, "/events": lambda: self._events}
 
@@ -72,7 +76,7 @@ class LivePage:
         count = self._bad.kept.count
         pictures = self._pictures() if count != self._told else None
         self._told = count
-        return self._event(self._seen.changed() if self._seen and due else [], pictures)
+        return self._event(self._seen.news() if self._seen and due else [], pictures)
 
     def _pictures(self) -> list[str] | None:
         """Of each bad sample of the status its image; "" for none, None where none are shown."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from loaderd.server.bad_samples import BadSamples
 from loaderd.server.page.history import History
@@ -10,50 +10,77 @@ from loaderd.server.page.last_batches import LastBatches
 from loaderd.server.page.live_page import LivePage
 from loaderd.server.parts import Parts
 from loaderd.server.status_pages import StatusPages
-from loaderd.server.status_report import DaemonStatus
-from loaderd.system.http import HttpServer, is_loopback, parse_address
+from loaderd.system.http import Answer, HttpServer, is_loopback, parse_address
 from loaderd.system.lockfile import CannotServe
 
 
-def serve_pages(
-    address: str,
-    parts: Parts,
-    pages: StatusPages,
-    history: History,
-    bad_samples: BadSamples,
-    status: Callable[[], DaemonStatus],
-) -> HttpServer:
-    """Serve the page for people, metrics and health.
+class PageServer:
+    """The page for people, metrics and health. `close` it.
 
-    Args:
-        address: As the config has it.
-        parts: What the daemon is made of.
-        pages: Metrics and health.
-        history: What the page's curves show.
-        bad_samples: Those that have been recorded.
-        status: Returns all that the daemon tells about itself.
-
-    Raises:
-        CannotServe: The text says why.
+    All that it needs is loaded when it is made, and not while trainers wait or after the
+    installation has been replaced.
     """
-    shown = parts.config.daemon.thumbnails
-    try:
-        from loaderd.server import metrics  # noqa: F401 - now, and not while trainers wait
 
-        where = parse_address(address)
-        seen = LastBatches(
-            parts.registry.sessions, parts.dispatcher.latest_batches, parts.budget.store.read
-        )
-        page = LivePage(
-            status,
-            history,
-            seen if (is_loopback(where[0]) if shown is None else shown) else None,
-            bad_samples,
-        ).by_path()
-        return HttpServer(parts.loop, where, {**page, **pages.by_path()}, guarded=page)
-    except ImportError as error:
-        raise CannotServe(
-            f"metrics = {address!r}: {error}; pip install 'loaderd[daemon]'"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CannotServe(f"metrics = {address!r}: {error}; set another [daemon] metrics") from None
+    def __init__(
+        self, address: str, parts: Parts, pages: StatusPages, bad_samples: BadSamples
+    ) -> None:
+        """Serve nothing yet.
+
+        Args:
+            address: As the config has it.
+            parts: What the daemon is made of.
+            pages: Metrics and health.
+            bad_samples: Those that have been recorded.
+
+        Raises:
+            CannotServe: The text says why.
+        """
+        self._address = address
+        self._loop = parts.loop
+        self._history = History(parts.loop, parts.dispatcher.verdicts)
+        self._server: HttpServer | None = None
+        shown = parts.config.daemon.thumbnails
+        try:
+            from loaderd.server import metrics  # noqa: F401 - now, as it is said above
+
+            self._where = parse_address(address)
+            seen = LastBatches(
+                parts.registry.sessions, parts.dispatcher.latest_batches, parts.budget.store.read
+            )
+            self._page: Mapping[str, Callable[[], Answer]] = LivePage(
+                pages.status,
+                self._history,
+                seen if (is_loopback(self._where[0]) if shown is None else shown) else None,
+                bad_samples,
+            ).by_path()
+        except ImportError as error:
+            raise CannotServe(
+                f"metrics = {address!r}: {error}; pip install 'loaderd[daemon]'"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise self._cannot(error) from None
+        self._others = pages.by_path()
+
+    def listen(self) -> None:
+        """Serve from now on.
+
+        Raises:
+            CannotServe: The text says why.
+        """
+        pages = {**self._page, **self._others}
+        try:
+            self._server = HttpServer(self._loop, self._where, pages, guarded=self._page)
+        except OSError as error:
+            raise self._cannot(error) from None
+
+    def session_attached(self) -> None:
+        """A trainer has come: the page's curves go on."""
+        self._history.session_attached()
+
+    def close(self) -> None:
+        """Serve nothing any longer. Idempotent."""
+        if self._server is not None:
+            self._server.close()
+
+    def _cannot(self, error: Exception) -> CannotServe:
+        return CannotServe(f"metrics = {self._address!r}: {error}; set another [daemon] metrics")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from loaderd.server.page.last_batches import LastBatches
 from loaderd_wire.messages import Descriptor, Segment
@@ -42,7 +44,8 @@ class Memory:
                 facts=SimpleNamespace(collated=collated, classes=("cat", "dog"))
             ),
         )
-        self.seen = LastBatches({7: self.session}, lambda: self.told, self.read)
+        self.sessions = {7: self.session}
+        self.seen = LastBatches(self.sessions, lambda: self.told, self.read)
 
     def read(self, segment: int, offset: int, size: int) -> bytes:
         return bytes(self.bytes[offset : offset + size]) if segment == 3 else b""
@@ -80,7 +83,7 @@ def test_rows_are_shown_with_index_key_pictures_numbers_and_texts() -> None:
     memory = filled()
     keys = [f"key {row}" for row in range(5)]
     memory.tell(memory.chunk(0, 5, {"keys": keys, "text": {"text": ["hello"] * 5}}))
-    (shown,) = memory.seen.changed()
+    (shown,) = memory.seen.news()
     assert (shown["stream"], shown["epoch"], shown["position"], shown["rows"]) == (
         "train",
         2,
@@ -102,17 +105,17 @@ def test_rows_are_shown_with_index_key_pictures_numbers_and_texts() -> None:
 def test_a_batch_is_shown_again_only_when_it_is_another_one() -> None:
     memory = filled()
     memory.tell()
-    assert len(memory.seen.changed()) == 1
-    assert memory.seen.changed() == []
+    assert len(memory.seen.news()) == 1
+    assert memory.seen.news() == []
     assert len(memory.seen.all()) == 1
     memory.tell(generation=2)
-    assert len(memory.seen.changed()) == 1
+    assert len(memory.seen.news()) == 1
 
 
 def test_a_batch_without_rows_is_not_shown() -> None:
     memory = filled()
     memory.tell(filled=0)
-    assert memory.seen.changed() == []
+    assert memory.seen.news() == []
 
 
 def test_of_a_session_and_a_segment_that_have_gone_the_last_rows_stay() -> None:
@@ -125,12 +128,73 @@ def test_of_a_session_and_a_segment_that_have_gone_the_last_rows_stay() -> None:
     assert memory.seen.all() == before
 
 
-def test_a_tail_that_a_trainer_has_written_over_is_left_out() -> None:
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"\xc1",  # nothing in msgpack
+        packed(1),
+        packed([{}]),
+        packed({"keys": 5}),
+        packed({"keys": [5]}),
+        packed({"text": {"text": 7}}),
+        b"\x91" * 4000,
+    ],
+)
+def test_a_tail_that_a_trainer_has_written_over_is_left_out(written: bytes) -> None:
     memory = filled()
-    chunk = memory.chunk(0, 5, {"keys": ["a"] * 5})
-    memory.bytes[memory.begin + chunk.offset] = 0xC1  # nothing in msgpack
-    memory.tell(chunk)
-    assert memory.seen.changed() == []
+    chunk = memory.chunk(0, 5, {"keys": ["a" * 1000] * 5})
+    at = memory.begin + chunk.offset
+    memory.bytes[at : at + len(written)] = written
+    memory.tell(replace(chunk, size=len(written)))
+    assert memory.seen.news() == []
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        ["<f4"],
+        ["<f4", [3]],
+        ["<i8", [3], -(1 << 63)],
+        ["<i8", [3], (1 << 64) - 1],
+        ["<i8", "shape", 0],
+        ["<f4", [3, 3, 1 << 60, 1 << 60], 0],
+        ["nonsense", [3, "x"], 0],
+        5,
+    ],
+)
+def test_a_description_that_a_trainer_has_written_over_is_left_out(nonsense: Any) -> None:
+    memory = Memory(collated=True)
+    memory.tell(memory.chunk(0, ROWS, {"arrays": {"label": nonsense, "image": nonsense}}), filled=3)
+    memory.seen.news()  # it raises nothing
+    memory.seen.all()
+    good = memory.chunk(0, ROWS, {"arrays": {"label": ["<i8", [3], memory.layout.body_offset]}})
+    memory.tell(good, filled=3, generation=2)
+    (shown,) = memory.seen.all()
+    assert [each["values"]["label"] for each in shown["samples"]] == ["0 (cat)"] * 3
+
+
+def test_of_several_trainers_of_a_stream_one_is_shown_for_as_long_as_it_is_there() -> None:
+    memory = filled()
+    memory.tell()
+    first = memory.told[7]
+    memory.told = {8: (replace(first[0], start=80), first[1]), 7: first}
+    memory.sessions[8] = memory.session
+    (shown,) = memory.seen.news()
+    assert shown["position"] == 80
+    memory.told = {7: first, 8: (replace(first[0], start=120, generation=9), first[1])}
+    (shown,) = memory.seen.news()
+    assert shown["position"] == 120
+    assert memory.seen.news() == []
+    memory.told = {7: first}
+    assert [each["position"] for each in memory.seen.news()] == [40]
+
+
+def test_what_a_new_reader_gets_is_news_to_the_others_all_the_same() -> None:
+    memory = filled()
+    memory.tell()
+    assert len(memory.seen.all()) == 1
+    assert len(memory.seen.news()) == 1
+    assert memory.seen.news() == []
 
 
 def test_a_collated_batch_is_shown_by_its_own_description() -> None:
@@ -139,7 +203,7 @@ def test_a_collated_batch_is_shown_by_its_own_description() -> None:
     at = memory.layout.body_offset
     memory.put(at, np.arange(3))
     memory.tell(memory.chunk(0, ROWS, {"arrays": {"label": ["<i8", [3], at]}}), filled=3)
-    (shown,) = memory.seen.changed()
+    (shown,) = memory.seen.news()
     assert [each["values"] for each in shown["samples"]] == [
         {"label": "0 (cat)"}, {"label": "1 (dog)"}, {"label": "2"},
     ]  # fmt: skip

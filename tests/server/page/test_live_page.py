@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from loaderd.core.actions import Quarantine
 from loaderd.server.bad_samples import BadSamples
 from loaderd.server.page.history import History
@@ -20,7 +22,7 @@ class Seen:
     def all(self) -> list[Any]:
         return [{"stream": "all"}]
 
-    def changed(self) -> list[Any]:
+    def news(self) -> list[Any]:
         return [{"stream": "changed"}]
 
 
@@ -74,6 +76,21 @@ def test_samples_that_are_not_to_be_shown_are_told_so(tmp_path: Path) -> None:
         assert event["pictures"] is None
         assert not event["seen"]
     bad.close()
+
+
+def test_documents_are_those_of_this_version_though_the_installation_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop: Any = FakeLoop()
+    page = LivePage(lambda: DaemonStatus("ready"), History(loop, list), None, bad_samples(tmp_path))
+
+    def gone(*_: Any, **__: Any) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", gone)
+    shown = page.by_path()["/"]()
+    assert isinstance(shown, Page)
+    assert "<h1>loaderd</h1>" in shown.body
 
 
 def test_documents_name_nothing_outside_and_forbid_it(tmp_path: Path) -> None:
