@@ -83,7 +83,10 @@ class WorkerPool:
         )
         stay = places - self._leaving
         self.size = min(places, max(size, stay - len(ready)))
-        ends = [self.retire(w.worker) for w in ready[: max(0, stay - self.size)]]
+        spare = ready[: max(0, stay - self.size)]
+        for w in spare:
+            w.given_back = True
+        ends = [self.retire(w.worker) for w in spare]
         return [end for end in ends if end is not None]
 
     @property

@@ -222,9 +222,10 @@ class PoolSizer:
             return
         worst = max(waiting.values(), key=lambda m: m.wait_fraction)
         if target > self._start:
-            rates = {number: _rate(m) for number, m in waiting.items()}
+            rates = {number: _rate(m) for number, m in waiting.items() if m.rows}
             works = sum(1 - m.wait_fraction for m in waiting.values()) / len(waiting)
-            self._trial = GrowthTrial(size, rates, min(target / size, 1 / max(0.01, works)))
+            promised = min(target / size, 1 / max(0.01, works))
+            self._trial = GrowthTrial(size, rates, promised) if rates else None
         text = need_text(worst.need or 0.0, size, worst.others_need)
         self._resize(target, f"a trainer waits {worst.wait_fraction:.0%} of the time; {text}")
         state.auto = AutoSize()

@@ -50,6 +50,7 @@ class PoolWorker:
         late: The limit that it has passed, in words.
         proven: It has answered a job, so it has opened the stream of one.
         anon_bytes: Its own memory when that was last looked at; 0 before.
+        given_back: It ends because the pool became smaller.
     """
 
     worker: int
@@ -74,6 +75,7 @@ class PoolWorker:
     late: str = ""
     proven: bool = False
     anon_bytes: int = 0
+    given_back: bool = False
 
     @property
     def stamp(self) -> tuple[int, int, Stage]:

@@ -112,7 +112,8 @@ class WorkerSupervisor:
         w, start = state.pool.died(e.worker, e.cause)
         if start:
             state.actions.append(start)
-            state.restarts[_kind_of_death(w, e)] += 1
+            if not w.given_back:  # else the pool has grown again since
+                state.restarts[_kind_of_death(w, e)] += 1
         if e.boot:
             state.actions.append(
                 LogLine(

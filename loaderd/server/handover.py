@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 from loaderd.server.handover_offer import HandoverOffer, stream_facts
 from loaderd.server.parts import Parts
-from loaderd.server.phases import PhaseOwner, Serving, log_slow_turn
+from loaderd.server.phases import Leaving, PhaseOwner, Serving
 from loaderd.server.served_socket import ServedSocket
 from loaderd.system import systemd
 from loaderd.system.control_socket import Peer
 from loaderd.system.loop import Timer
-from loaderd_wire.messages import Ask, Bye, Hello, Report
+from loaderd_wire.messages import Bye, Report
 
 OFFER_S = 10.0  # that a successor has from the offer on
 STAY_S = 0.5  # in which a daemon takes its socket back should its successor die
@@ -124,10 +124,8 @@ class Handover:
             self._timer = None
 
 
-class HandedOver:
+class HandedOver(Leaving):
     """A successor serves; this daemon leaves after STAY_S."""
-
-    name = "draining"
 
     def __init__(
         self, daemon: PhaseOwner, parts: Parts, successor: Peer, over: Callable[[], object]
@@ -140,9 +138,9 @@ class HandedOver:
             successor: The connection of the daemon that serves.
             over: Called when this daemon leaves.
         """
+        super().__init__(parts)
         self._over = over
         self._daemon = daemon
-        self._parts = parts
         self._successor = successor
         self._timer: Timer | None = None
 
@@ -160,14 +158,6 @@ class HandedOver:
         for session in tuple(parts.registry.sessions.values()):
             parts.control.drop(session.peer)
 
-    def hello(self, peer: Peer, hello: Hello) -> None:
-        """Drop it: it finds the successor."""
-        self._parts.control.drop(peer)
-
-    def ask(self, peer: Peer, ask: Ask) -> None:
-        """Drop it: the successor answers."""
-        self._parts.control.drop(peer)
-
     def left(self, peer: Peer) -> None:
         """If it was the successor, serve again."""
         self._parts.admission.gone(peer)
@@ -175,22 +165,6 @@ class HandedOver:
             self._timer.cancel()
             self._timer = None
             self._daemon.enter(Serving(self._daemon, self._parts))
-
-    def starter_left(self) -> None:
-        """It leaves anyway."""
-
-    def sessions_ended(self) -> None:
-        """It leaves anyway."""
-
-    def stream_answered(self, name: str) -> None:
-        """Nobody will use it."""
-
-    def slow_turn(self, spent_s: float, text: str) -> None:
-        """Log it, as while it served."""
-        log_slow_turn(self._parts.log, spent_s, text)
-
-    def drain(self, why: str) -> None:
-        """That is going on."""
 
     def signalled(self, number: int) -> None:
         """End at once."""

@@ -236,14 +236,7 @@ class Serving(_Accepting):
             parts.log("error", "stream_failed", text, stream=name)
             admission.not_opened(name, StreamFailedError(text))
         else:
-            samples = catalog.opened[name].facts.samples
-            parts.log(
-                "info",
-                "stream_opened",
-                f"stream {status.stream_counts([(name, samples)])} is open",
-                stream=name,
-                samples=samples,
-            )
+            banner.tell_stream(parts.log, name, catalog.opened[name].facts)
             parts.dispatcher.step(StreamOpened(catalog.rules(name)))
             admission.opened(name)
 
@@ -270,13 +263,49 @@ class Serving(_Accepting):
             parts.log("warning", "start_warning", text)
 
 
-class Draining:
+class Leaving:
+    """What a drain and a handover have in common: whoever comes is dropped, and looks elsewhere."""
+
+    name = "draining"
+
+    def __init__(self, parts: Parts) -> None:
+        """Change nothing yet.
+
+        Args:
+            parts: What the daemon is made of.
+        """
+        self._parts = parts
+
+    def hello(self, peer: Peer, hello: Hello) -> None:
+        """Drop it: it sees EOF before an answer, and looks for a successor."""
+        self._parts.control.drop(peer)
+
+    def ask(self, peer: Peer, ask: Ask) -> None:
+        """Drop it without an answer."""
+        self._parts.control.drop(peer)
+
+    def starter_left(self) -> None:
+        """It leaves anyway."""
+
+    def sessions_ended(self) -> None:
+        """It leaves anyway."""
+
+    def stream_answered(self, name: str) -> None:
+        """Nobody will use it."""
+
+    def slow_turn(self, spent_s: float, text: str) -> None:
+        """Log it; as a warning from NOTICEABLE_S on."""
+        log_slow_turn(self._parts.log, spent_s, text)
+
+    def drain(self, why: str) -> None:
+        """That is going on."""
+
+
+class Draining(Leaving):
     """Nothing new is begun, and everybody has been told.
 
     The end comes when nothing is being made, within drain_s at the latest.
     """
-
-    name = "draining"
 
     def __init__(self, parts: Parts, why: str, *, at_work: bool) -> None:
         """Change nothing yet.
@@ -286,7 +315,7 @@ class Draining:
             why: For the log.
             at_work: Workers have been started.
         """
-        self._parts = parts
+        super().__init__(parts)
         self._why = why
         self._at_work = at_work
 
@@ -308,33 +337,9 @@ class Draining:
         loop.before_sleep(self._leave_if_done)
         parts.dispatcher.step(Drain())
 
-    def hello(self, peer: Peer, hello: Hello) -> None:
-        """Drop it: it sees EOF before an answer, and looks for a successor."""
-        self._parts.control.drop(peer)
-
-    def ask(self, peer: Peer, ask: Ask) -> None:
-        """Drop it without an answer."""
-        self._parts.control.drop(peer)
-
     def left(self, peer: Peer) -> None:
         """Its session ends, if it had one."""
         self._parts.admission.gone(peer)
-
-    def starter_left(self) -> None:
-        """It leaves anyway."""
-
-    def sessions_ended(self) -> None:
-        """It leaves anyway."""
-
-    def stream_answered(self, name: str) -> None:
-        """Nobody will use it."""
-
-    def slow_turn(self, spent_s: float, text: str) -> None:
-        """Log it; as a warning from NOTICEABLE_S on."""
-        log_slow_turn(self._parts.log, spent_s, text)
-
-    def drain(self, why: str) -> None:
-        """That is going on."""
 
     def signalled(self, number: int) -> None:
         """End at once: this is the second one."""

@@ -10,10 +10,10 @@ import re
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-from loaderd.server.status_report import STATUS_VERSION, DaemonStatus
+from loaderd.server.status_report import STATUS_VERSION, DaemonStatus, json_key
 
 BEGIN = f"""# What `loaderd status --json` prints
 
@@ -59,13 +59,9 @@ def _keys(cls: type[Any]) -> Iterator[tuple[str, Any, str]]:
         if "group" in each.metadata:
             inside = [row for row in _keys(_inside(hints[each.name])[0]) if row[0] not in seen]
         else:
-            inside = [(_key(each), hints[each.name], meanings.get(each.name, ""))]
+            inside = [(json_key(each), hints[each.name], meanings.get(each.name, ""))]
         seen |= {row[0] for row in inside}
         yield from inside
-
-
-def _key(each: Field[Any]) -> str:
-    return each.metadata.get("key", each.name)
 
 
 def _inside(hint: Any) -> tuple[Any, str]:

@@ -306,15 +306,15 @@ def as_plain(value: Any) -> Any:
             if "group" in each.metadata:
                 plain |= {} if inner is None else as_plain(inner)
             elif inner or "if_any" not in each.metadata:
-                plain[_key(each)] = as_plain(inner)
+                plain[json_key(each)] = as_plain(inner)
         return plain
     if isinstance(value, Mapping):
         return {key: as_plain(inner) for key, inner in value.items()}
     return [as_plain(inner) for inner in value] if isinstance(value, (tuple, list)) else value
 
 
-def _key(each: Field[Any]) -> str:
-    """Of a field, in the JSON."""
+def json_key(each: Field[Any]) -> str:
+    """The key of a record's field in the JSON."""
     return each.metadata.get("key", each.name)
 
 
@@ -327,10 +327,10 @@ def _record(cls: type[_Record], plain: Any, where: str) -> _Record:
         hint = hints[each.name]
         if "group" in each.metadata:
             given[each.name] = _group(hint, plain, {other.name for other in fields(cls)}, where)  # pyright: ignore[reportArgumentType]
-        elif _key(each) in plain:
-            given[each.name] = _value(hint, plain[_key(each)], f"{where}.{_key(each)}")
+        elif json_key(each) in plain:
+            given[each.name] = _value(hint, plain[json_key(each)], f"{where}.{json_key(each)}")
         elif each.default is MISSING and each.default_factory is MISSING:
-            given[each.name] = _empty(hint, f"{where}.{_key(each)}")
+            given[each.name] = _empty(hint, f"{where}.{json_key(each)}")
     return cls(**given)
 
 

@@ -30,6 +30,15 @@ def test_each_restart_is_counted_by_its_cause() -> None:
     assert restarts(harness) == {"start": 1, "crash": 1, "killed": 1, "hung": 1}
 
 
+def test_a_worker_that_was_given_back_and_is_wanted_again_is_no_restart() -> None:
+    harness = SchedulerHarness(workers=2)
+    pool = harness.core.state.pool
+    pool.resize(1)
+    pool.resize(2)
+    assert harness.die(2, stage=Stage.IDLE, own=False)[0] == StartWorker(3, 0.0)
+    assert restarts(harness) == {}
+
+
 def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_another() -> None:
     harness = one_session(on_error="skip")
     job = harness.sent[1][0]

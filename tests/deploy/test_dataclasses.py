@@ -24,7 +24,8 @@ STATE = {
     "data/packing": {"PrintedNote"},
     "engine": {"ExitReason", "Launched", "_Entry"},
     "loaderd_client": {"AdmittedSession", "AwaitedBatch", "Pass", "Stats"},
-    "server": {"RegisteredSession", "ShownBatch"},
+    "server": {"RegisteredSession"},
+    "server/page": {"ShownBatch"},
     "system": {"_Held", "_Window"},
     "worker": {"GeneratorUse", "WorkerStream"},
 }

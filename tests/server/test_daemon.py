@@ -622,8 +622,8 @@ def test_who_waits_for_a_stream_is_told_so_while_others_are_served(lazy: Served)
     lazy.process.stdin.write(b"go\n")
     lazy.process.stdin.flush()
     assert waiting.get(Welcome).samples == second.get(Welcome).samples == SAMPLES
-    until("the line", lambda: "stream late (100) is open" in lazy.text())
-    assert lazy.text().count("stream late (100) is open") == 1
+    until("the line", lambda: "stream 'late': 100 samples" in lazy.text())
+    assert lazy.text().count("stream 'late': 100 samples") == 1
     picture = lazy.status()
     assert (picture["doing"], len(picture["sessions"])) == ("", 3)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shutil
 import sys
@@ -38,7 +37,6 @@ def _blocks(follower: Follower) -> int:
         lines = [time.strftime("%H:%M:%S"), *status.lines(picture.status, width, colours=False)]
         if picture.trouble:
             lines[1:] = [picture.trouble]
-        with contextlib.suppress(ValueError):  # closed by an earlier error
-            sys.stdout.write("\n".join(lines) + "\n\n")
-            sys.stdout.flush()
+        sys.stdout.write("\n".join(lines) + "\n\n")
+        sys.stdout.flush()
         follower.wait(picture)

@@ -219,16 +219,17 @@ def _slots(slots: dict[str, int]) -> Text:
 
 
 def until(seconds: float | None) -> str:
-    """A time as people say it: 45 s, 12:03 min, 3:07 h, 5 d."""
+    """A time as people say it: 45 s, 12:03 m, 3:07 h, 5 d."""
     if seconds is None:
         return "-"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds // 60:.0f}:{seconds % 60:02.0f} m"
-    if seconds < 48 * 3600:
-        return f"{seconds // 3600:.0f}:{seconds % 3600 // 60:02.0f} h"
-    return f"{seconds / 86400:,.0f} d"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} m"
+    if whole < 48 * 3600:
+        return f"{whole // 3600}:{whole % 3600 // 60:02} h"
+    return f"{whole / 86400:,.0f} d"
 
 
 def _streams(status: DaemonStatus, rows: int) -> Table:

@@ -106,8 +106,7 @@ class _CopyMaker:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            for path in (part, sums):
-                os.unlink(path)
+            self._folder.forget(self._name)
             raise SourceError(
                 f"{part}: no space left on the disk ({error.strerror}); free some, or set another "
                 "[daemon] stage"
@@ -180,8 +179,7 @@ class _CopyMaker:
         with contextlib.suppress(OSError):  # a file of the network that was replaced: ESTALE
             if read_facts(self._source, self._file) == self._facts:
                 return
-        for end in (PART, SUMS):
-            os.unlink(self._folder.file(self._name, end))
+        self._folder.forget(self._name)
         raise SourceError(f"{self._file}: was written to while it was copied; start again")
 
 

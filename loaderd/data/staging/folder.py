@@ -26,7 +26,8 @@ from loaderd.data.errors import SourceError
 from loaderd.system.cache_folder import age_s
 
 COPY, PART, SUMS, USED, USERS = ".mdb", ".part", ".sums", ".used", ".users"
-SMALL = (SUMS, USED)  # what lies beside a copy, and goes with it
+UNFINISHED = (PART, SUMS, USED)  # what goes with a copy that cannot be made
+LIST_S = 86_400  # an unlocked list of users that is older is of a daemon that has gone
 FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
 LOCKED_S = 0.1  # between two tries to get a lock: the kernel has none with a time limit
 
@@ -116,14 +117,18 @@ class StageFolder:
                     self._remove(unused.pop(0))
 
     def _full(self, name: str, need: int, why: str) -> SourceError:
-        for end in (PART, SUMS):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.file(name, end))
+        self.forget(name)
         return SourceError(
             f"stage = {self._config.folder!r}: no space for a copy of {_size(need)}: {why}, and "
             f"copies in use have {_size(self._bytes())}; free some, raise stage_limit, set another "
             "[daemon] stage, or leave it out"
         )
+
+    def forget(self, name: str) -> None:
+        """Remove what there is of a copy that cannot be made."""
+        for end in UNFINISHED:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.file(name, end))
 
     def _touch(self, name: str) -> None:
         with open(self.file(name, USED), "a", encoding="utf-8"):
@@ -149,7 +154,11 @@ class StageFolder:
     def _in_use(self, user: str) -> list[str]:
         """The copies that a daemon uses; none if it is dead."""
         with open(self.file(user, USERS), encoding="utf-8") as file:
-            return file.read().split() if _is_locked(file.fileno()) else []
+            if _is_locked(file.fileno()):
+                return file.read().split()
+            if age_s(os.fstat(file.fileno()).st_mtime) > LIST_S:
+                os.unlink(file.name)
+            return []
 
     def _remove(self, copy: _StoredCopy) -> None:
         for name in os.listdir(self.path):  # an index of its keys lies beside it, too

@@ -85,7 +85,16 @@ def test_what_one_table_does_not_need_is_the_others() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(None, "-"), (45.2, "45 s"), (723, "12:03 m"), (11220, "3:07 h"), (432000, "5 d")],
+    [
+        (None, "-"),
+        (45.2, "45 s"),
+        (59.7, "1:00 m"),
+        (119.7, "2:00 m"),
+        (723, "12:03 m"),
+        (3599.6, "1:00 h"),
+        (11220, "3:07 h"),
+        (432000, "5 d"),
+    ],
 )
 def test_a_time_is_said_as_people_say_it(seconds: float | None, text: str) -> None:
     assert until(seconds) == text

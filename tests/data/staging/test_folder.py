@@ -109,7 +109,18 @@ def test_a_limit_that_copies_in_use_leave_no_room_in_is_told_with_numbers(disk: 
     disk.folder("us").use("new", lambda: None)
     with pytest.raises(SourceError, match=r"no space for a copy of 5 MB: stage_limit is 4 MB"):
         disk.reserve(disk.folder(limit=4 * MB), 5 * MB)
-    assert not Path(disk.folder().file("new", ".part")).exists()
+    assert [name for name in os.listdir(disk.folder().path) if name.startswith("new.")] == []
+
+
+def test_the_list_of_a_daemon_that_has_gone_long_ago_is_removed(disk: Disk) -> None:
+    disk.claim("living")
+    for user in ("living", "gone", "just gone"):
+        disk.folder(user).use("a", lambda: None)
+        if user != "just gone":
+            os.utime(disk.folder().file(user, ".users"), (1, 1))
+    disk.reserve(disk.folder())
+    lists = sorted(path.stem for path in Path(disk.folder().path).glob("*.users"))
+    assert lists == ["just gone", "living"]
 
 
 def test_a_full_disk_takes_unused_copies_and_then_is_told(
