@@ -128,6 +128,7 @@ def outdated(config: str, socket: str) -> str:
             raise
         return ""
     return (
-        f"{config} has changed since its daemon started; others use that daemon, so it goes on "
-        f"with the old settings (`loaderd drain {config}` ends it)"
+        f"{config} has changed since its daemon started, which goes on with the old settings: "
+        "others use it, or `loaderd serve` has started it (`loaderd drain "
+        f"{config}` ends it)"
     )

@@ -83,6 +83,6 @@ def test_a_config_written_to_after_its_daemon_began_to_serve_it_is_outdated(
         os.utime(path, (time_s, time_s))
     text = outdated(str(config), str(socket))
     assert bool(text) == warned
-    assert not warned or text.startswith(f"{config} has changed since its daemon started; ")
+    assert not warned or text.startswith(f"{config} has changed since its daemon started, ")
     socket.unlink()
     assert outdated(str(config), str(socket)) == ""

@@ -104,7 +104,10 @@ def test_two_notebooks_share_a_daemon_that_outlives_a_killed_kernel_and_goes_wit
         assert len(daemons(site)) == 1
         edit(site, "batch_size = 4", "batch_size = 6", file="config.toml")
         text = other.run(CELL).text
-        assert "has changed since its daemon started; others use that daemon" in text
+        assert (
+            "has changed since its daemon started, which goes on with the old settings: others use it"
+            in text
+        )
         assert text.endswith(whole)
         one.kill()
         until("the end of its session", lambda: len(site.status()["sessions"]) == 1)
