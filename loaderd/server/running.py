@@ -143,7 +143,8 @@ class Running:
                 raise
             if not self._setup.options.takeover:
                 raise AlreadyServed(
-                    f"{served}; end it with `loaderd drain`, or follow it with --takeover"
+                    f"{served}; end it with `loaderd drain`, or, if `loaderd serve` has started "
+                    "it, follow it with `loaderd serve --takeover`"
                 ) from None
         hold_copies(config.daemon, stack)
         if self._setup.options.embedded:

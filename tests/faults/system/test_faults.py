@@ -454,7 +454,7 @@ def test_two_daemons_on_one_socket_are_one_too_many(site: Site) -> None:
     second = site.cli("serve", str(site.config))
     assert second.returncode == 3
     assert "already running" in second.stderr
-    assert "or follow it with --takeover" in second.stderr
+    assert "follow it with `loaderd serve --takeover`" in second.stderr
     assert str(site.pid) in second.stderr
     assert len(site.loader()) == 13
 
