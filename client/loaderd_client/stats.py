@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TypedDict
 
-NO_VERDICT = "starting: no batch has been taken yet"
+NO_VERDICT = "starting: too little has been measured yet"
 
 
 class LoaderStats(TypedDict):

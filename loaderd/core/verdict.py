@@ -155,8 +155,8 @@ class Verdict:
     setting: str = ""
 
 
-def starting(text: str = "no batch has been taken yet") -> Verdict:
-    """The verdict before anything was measured."""
+def starting(text: str = "too little has been measured yet") -> Verdict:
+    """The verdict before enough was measured."""
     return Verdict(STARTING, f"{STARTING}: {text}")
 
 

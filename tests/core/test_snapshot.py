@@ -46,7 +46,7 @@ def test_a_snapshot_tells_of_each_session_and_worker_what_it_is_at() -> None:
         slots={"free": 2, "filling": 1, "ready": 0, "announced": 1, "leased": 0, "ending": 0},
         segments=(1,),
         story="",
-        verdict=Verdict("starting", "starting: no batch has been taken yet"),
+        verdict=Verdict("starting", "starting: too little has been measured yet"),
         epoch_steps=8,
     )
     assert made.workers[0] == WorkerSnapshot(
