@@ -65,7 +65,8 @@ def advice(plan: StreamConfig, found: Figures) -> list[str]:
 
 
 def _faults(plan: StreamConfig, found: Figures) -> Iterator[str]:
-    if found.bad > HALF * found.rows / 2:  # each sample is made twice
+    # each sample is made twice; of few samples each more often
+    if found.bad > HALF * min(found.rows / 2, found.facts.samples):
         yield (
             f"{found.bad:,} samples are bad, more than half of those that were made: the first "
             "line with BAD says what to change in the config or in the code"

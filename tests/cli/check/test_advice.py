@@ -90,6 +90,16 @@ def test_figures_that_leave_doubt_give_none(plan: StreamConfig, changes: dict[st
     [
         (PLAN, {"bad": 3}, ["each bad sample (3 here)", 'on_error = "replace"']),
         (PLAN, {"bad": 255}, ["255 samples are bad, more than half", "the first line with BAD"]),
+        (  # few samples, each of them made twenty times
+            PLAN,
+            {"bad": 60, "rows": 2000, "facts": replace(FACTS, samples=100)},
+            ["60 samples are bad, more than half", "the first line with BAD"],
+        ),
+        (
+            PLAN,
+            {"bad": 50, "rows": 2000, "facts": replace(FACTS, samples=100)},
+            ["each bad sample (50 here)"],
+        ),
         (PLAN, {"need_bytes": 2 << 30}, ["needs 2.0 GiB", "1.0 GiB", "smaller batch_size"]),
         (PLAN, {"tally": tally([1] * 256)}, ["all 256 labels are dog", "split"]),
         (
