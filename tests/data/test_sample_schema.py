@@ -127,6 +127,13 @@ def test_a_row_that_fits_is_handed_on_without_making_a_sample_of_it(value: Any) 
     assert list(row.values()) == list(value.values() if isinstance(value, dict) else value)
 
 
+def test_of_another_dtype_the_fault_says_to_convert_and_of_another_kind_it_does_not() -> None:
+    double = Taken(ROW, ODD["double"]).outcome(short=False)
+    assert "x' is float64" in double
+    assert str(double).endswith("; convert it to one dtype, in the dataset or in a transform")
+    assert str(Taken(ROW, ODD["an array for text"]).outcome(short=False)).endswith("it is text")
+
+
 def test_numbers_that_are_not_finite_are_still_looked_for() -> None:
     taken = Taken(ROW, {**ROW, "f": float("nan")}, nonfinite="error")
     assert "NonFinite" in taken.outcome(short=True)
