@@ -165,6 +165,9 @@ class Batch(Generic[Value]):
 class DictBatch(Batch[Value], dict[str, Value]):
     """A batch that is a dict: field name -> tensor, array or list. See `Batch`."""
 
+    def __missing__(self, name: str) -> Value:
+        raise KeyError(f"{name}: this batch has the fields {', '.join(map(repr, self))}")
+
     def __repr__(self) -> str:
         return self._text(self.keys(), self.values())
 

@@ -77,6 +77,14 @@ def test_a_batch_of_either_kind_is_a_batch() -> None:
     assert isinstance(TupleBatch(), Batch)
 
 
+def test_a_field_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
+    batch: DictBatch[Any] = DictBatch(image=1, label=2)
+    with pytest.raises(KeyError, match="imge: this batch has the fields 'image', 'label'"):
+        batch["imge"]
+    assert batch.get("imge") is None
+    assert "imge" not in batch
+
+
 def test_a_batch_prints_as_one_line_a_field_and_no_numbers() -> None:
     batch: DictBatch[Any] = DictBatch(
         image=np.zeros((2, 8, 6, 3), "u1"),
