@@ -141,6 +141,14 @@ class ActionDispatcher:
         """The scheduler's state at the latest event."""
         return self._scheduler.snapshot()
 
+    def watch(self, on_event: Callable[[Event, list[actions.Action]], object] | None) -> None:
+        """Show each event from now on, with the scheduler's answer, before that is done.
+
+        Args:
+            on_event: What is called; None: nothing.
+        """
+        self.on_event = on_event
+
     def latest_batches(self) -> dict[int, tuple[Descriptor, Segment]]:
         """The last batch that each session was told of and still has, and where it lies."""
         return self._scheduler.latest_batches()

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgpack
 
+from loaderd.core.actions import Action, SendMessage
+from loaderd.core.events import Event
 from loaderd.server.page.pictures import ROWS, Placed, described, number, picture, texts
 from loaderd.server.registered_session import RegisteredSession
 from loaderd_wire.messages import Descriptor, Segment
@@ -58,6 +60,7 @@ class LastBatches:
         sessions: Mapping[int, RegisteredSession],
         latest: Callable[[], Mapping[int, tuple[Descriptor, Segment]]],
         read: ReadSegment,
+        watch: Callable[[Callable[[Event, list[Action]], object] | None], object],
     ) -> None:
         """Read nothing yet.
 
@@ -65,18 +68,23 @@ class LastBatches:
             sessions: By number.
             latest: The last batch that each session was told of and still has, by session.
             read: Reads a segment.
+            watch: Has the scheduler's answers shown to a function from now on; None: to nobody.
         """
         self._sessions = sessions
         self._latest = latest
         self._read = read
+        self._watch = watch
         self._known: dict[str, ShownBatch] = {}
+        self._without: set[str] = set()  # streams with trainers, none of which has a batch
 
     def news(self) -> list[dict[str, Any]]:
         """Some rows of the last batch of each stream that has another one than at the last call.
 
-        Where a stream has several trainers, it is one of them, as long as that is there.
+        Where a stream has several trainers, it is one of them, as long as that is there. A trainer
+        that waits has given back what it got: then the next batch that it is told of is looked at.
         """
-        self._look()
+        if self._look():
+            self._watch(self._told)
         news = [known for known in self._known.values() if not known.told]
         for known in news:
             known.told = True
@@ -87,7 +95,24 @@ class LastBatches:
         self._look()
         return [known.rows for known in self._known.values()]
 
-    def _look(self) -> None:
+    def _told(self, event: Event, made: list[Action]) -> None:
+        """Look at a batch in the turn in which a trainer is told of it that has no other."""
+        if any(
+            isinstance(a, SendMessage)
+            and isinstance(a.message, Descriptor)
+            and a.session in self._sessions
+            and self._sessions[a.session].hello.stream in self._without
+            for a in made
+        ):
+            self._watch(None)
+            self._look()
+
+    def _look(self) -> set[str]:
+        """Look at the batches that there are.
+
+        Returns:
+            The streams that have a trainer and no batch.
+        """
         latest = self._latest()
         chosen: dict[str, int] = {}
         for number_ in latest:
@@ -106,6 +131,8 @@ class LastBatches:
             except WRITTEN_OVER:
                 continue
             self._known[name] = ShownBatch(number_, which, rows)
+        self._without = {each.hello.stream for each in self._sessions.values()} - chosen.keys()
+        return self._without
 
     def _rows(
         self, session: RegisteredSession, told: Descriptor, segment: Segment

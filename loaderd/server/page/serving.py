@@ -44,8 +44,12 @@ class PageServer:
             from loaderd.server import metrics  # noqa: F401 - now, as it is said above
 
             self._where = parse_address(address)
+            dispatcher = parts.dispatcher
             seen = LastBatches(
-                parts.registry.sessions, parts.dispatcher.latest_batches, parts.budget.store.read
+                parts.registry.sessions,
+                dispatcher.latest_batches,
+                parts.budget.store.read,
+                dispatcher.watch,
             )
             self._page: Mapping[str, Callable[[], Answer]] = LivePage(
                 pages.status,

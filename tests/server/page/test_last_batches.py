@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loaderd.core.actions import RetireWorker, SendMessage
+from loaderd.core.events import Drain
 from loaderd.server.page.last_batches import LastBatches
 from loaderd_wire.messages import Descriptor, Segment
 from loaderd_wire.packing import packed
@@ -45,7 +47,11 @@ class Memory:
             ),
         )
         self.sessions = {7: self.session}
-        self.seen = LastBatches(self.sessions, lambda: self.told, self.read)
+        self.watching: Any = None
+        self.seen = LastBatches(self.sessions, lambda: self.told, self.read, self.watch)
+
+    def watch(self, on_event: Any) -> None:
+        self.watching = on_event
 
     def read(self, segment: int, offset: int, size: int) -> bytes:
         return bytes(self.bytes[offset : offset + size]) if segment == 3 else b""
@@ -207,3 +213,34 @@ def test_a_collated_batch_is_shown_by_its_own_description() -> None:
     assert [each["values"] for each in shown["samples"]] == [
         {"label": "0 (cat)"}, {"label": "1 (dog)"}, {"label": "2"},
     ]  # fmt: skip
+
+
+def test_a_trainer_that_waits_is_shown_the_next_batch_that_it_is_told_of() -> None:
+    """It has given back all that it got, so that nothing lies in a slot when the page looks."""
+    memory = filled()
+    assert memory.seen.news() == []
+    memory.watching(Drain(), [RetireWorker(1)])  # no batch is told
+    other: Any = SimpleNamespace(hello=SimpleNamespace(stream="other"))
+    memory.sessions[8] = other
+    memory.told = {8: (Descriptor(8, 1, 0, 2, 40, ROWS, 3, 1, 1, 0, False, (), ()), memory.segment)}
+    assert memory.seen.news() == []
+    memory.watching(Drain(), [SendMessage(8, memory.told[8][0])])  # a batch of a stream that has one
+    assert memory.watching is not None
+    memory.tell()
+    memory.watching(Drain(), [SendMessage(7, memory.told[7][0])])
+    assert memory.watching is None
+    memory.told = {}
+    (shown,) = memory.seen.news()
+    assert shown["rows"] == ROWS
+    assert memory.watching is not None  # for the next time
+
+
+def test_nothing_is_watched_where_batches_lie_in_slots_or_nobody_trains() -> None:
+    memory = filled()
+    memory.tell()
+    assert len(memory.seen.news()) == 1
+    assert memory.watching is None
+    memory.sessions.clear()
+    memory.told = {}
+    assert memory.seen.news() == []
+    assert memory.watching is None

@@ -21,7 +21,7 @@ def server_of(loop: FakeLoop, address: str) -> PageServer:
         config=SimpleNamespace(daemon=DaemonConfig(socket="s", quarantine="q", metrics=address)),
         loop=loop,
         registry=SimpleNamespace(sessions={}),
-        dispatcher=SimpleNamespace(verdicts=list, latest_batches=dict),
+        dispatcher=SimpleNamespace(verdicts=list, latest_batches=dict, watch=None),
         budget=SimpleNamespace(store=SimpleNamespace(read=None)),
     )
     pages: Any = SimpleNamespace(status=lambda: None, by_path=dict)
