@@ -91,7 +91,7 @@ class GrowSegment:
     """Reserve a larger segment for a session. Answered by SegmentGrown or GrowFailed.
 
     Attributes:
-        session: Number of the session.
+        session: Number of the session, or of the group.
         slots: How many slots it must have.
         tail_row_bytes: Bytes of a slot's tail for each row.
         body_bytes: Bytes of a slot's body, in a collated stream; else 0.
@@ -108,7 +108,7 @@ class FreeSegment:
     """Free a segment: none of its slots is leased, announced or being written any longer.
 
     Attributes:
-        session: Number of the session.
+        session: Number of the session, or of the group.
         segment: Number of the segment.
     """
 

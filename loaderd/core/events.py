@@ -37,7 +37,11 @@ class Attach:
         shape: How the client cuts an epoch into batches.
         seed: Seed of the order and of the samples' random values.
         prefetch: Batches that are made ahead of the client, at least 1.
-        segment: The session's shared memory, with at least prefetch + 2 slots.
+        segment: The session's shared memory, with at least prefetch + 2 slots. In a group it is the
+            group's newest one.
+        group: Number of the group whose batches it shares; no session has it. 0: it shares none.
+        share_window: A batch of the group is kept for those of its sessions that will want it as
+            one of their next so many.
     """
 
     session: int
@@ -46,6 +50,8 @@ class Attach:
     seed: int
     prefetch: int
     segment: Segment
+    group: int = 0
+    share_window: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class SegmentGrown:
     """The answer to a GrowSegment: the larger segment is reserved and on its way to the client.
 
     Attributes:
-        session: Number of the session.
+        session: Number of the session, or of the group.
         segment: The new segment. Its number is above that of the session's current one.
     """
 
@@ -93,7 +99,7 @@ class GrowFailed:
     """The answer to a GrowSegment: there is no memory for the larger segment.
 
     Attributes:
-        session: Number of the session.
+        session: Number of the session, or of the group.
         text: Why, with numbers.
     """
 

@@ -66,6 +66,8 @@ class SessionSnapshot:
         verdict: Who waits for whom, lately; None if a daemon of another version does not say.
         epoch_steps: Steps of a whole epoch.
         rates: How fast it goes.
+        group: Number of the group whose batches it shares; None if it shares none.
+        lag: Batches by which it is behind the session of its group that is furthest.
     """
 
     session: int
@@ -83,6 +85,36 @@ class SessionSnapshot:
     verdict: Verdict | None = None
     epoch_steps: int | None = None
     rates: Rates | None = field(default=None, metadata={"group": True})
+    group: int | None = None
+    lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """Sessions that share their batches.
+
+    Attributes:
+        group: Its number.
+        stream: Name of the stream.
+        sessions: Numbers of its sessions, ascending.
+        share_window: A batch is kept for those that will want it as one of their next so many.
+        made: Batches that were made.
+        told: Batches that sessions were told of.
+        hits: Those of them that had been made for another session.
+        slots: Slots in each state, of all its segments. An announced one is being copied by a
+            session, or soon will be.
+        segments: Numbers of its segments, ascending.
+    """
+
+    group: int
+    stream: str
+    sessions: tuple[int, ...]
+    share_window: int
+    made: int
+    told: int
+    hits: int
+    slots: dict[str, int]
+    segments: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +160,7 @@ class SchedulerSnapshot:
         restarts: Workers that were started in place of another, by `state.CAUSES`.
         wanted_workers: How many there shall be.
         sizing: What was last done or not done about that number, and why; None if it is fixed.
+        groups: Sessions that share their batches.
     """
 
     draining: bool
@@ -139,6 +172,7 @@ class SchedulerSnapshot:
     restarts: dict[str, int]
     wanted_workers: int
     sizing: str | None
+    groups: tuple[GroupSnapshot, ...] = ()
 
 
 def snapshot(state: SchedulerState, now_s: float) -> SchedulerSnapshot:
