@@ -108,7 +108,7 @@ def test_the_keys_that_scripts_read_stay_what_they_are() -> None:
         "stage_s", "total",
     ]  # fmt: skip
     assert sorted(plain["sessions"][0]) == [
-        "announced", "attached", "batch_size", "batches_per_s", "bytes", "bytes_per_s", "epoch", "epoch_steps", "eta_s", "made", "pid", "plan", "position", "prefetch", "rank", "segments", "session",
+        "announced", "attached", "batch_size", "batches_per_s", "bytes", "bytes_per_s", "epoch", "epoch_steps", "eta_s", "group", "lag", "made", "pid", "plan", "position", "prefetch", "rank", "segments", "session",
         "slots", "step", "story", "stream", "taken", "uid", "verdict", "wait_fraction", "waiting", "world_size",
     ]  # fmt: skip
     assert sorted(plain["workers"][0]) == [
