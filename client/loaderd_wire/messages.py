@@ -63,6 +63,8 @@ class Hello:
             others refuses.
         content: Likewise, facts about the samples.
         config: Absolute path of the config that the client was given, or "".
+        shared: Whether its batches may lie in memory that other sessions read, too: "yes", "no", or
+            "stream" for the stream's setting. "": an earlier client, which cannot read such memory.
     """
 
     protocol: int
@@ -78,6 +80,7 @@ class Hello:
     order: dict[str, str]
     content: dict[str, str]
     config: str
+    shared: str = _added("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,8 @@ class Welcome:
         parts: What the samples come from, in order: paths of databases, or a dataset's class.
         firsts: Of each part but the first one the index of its first sample.
         whole_batches: Batches have rows of their own, and are never divided among ranks.
+        shared: Other sessions read the session's memory, too. The client maps it for reading only,
+            copies each batch, and gives its slot back at once.
     """
 
     session: int
@@ -162,6 +167,7 @@ class Welcome:
     parts: tuple[str, ...] = _added(())
     firsts: tuple[int, ...] = _added(())
     whole_batches: bool = _added(False)
+    shared: bool = _added(False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,11 +128,24 @@ def test_a_field_that_was_added_is_sent_only_where_an_earlier_version_would_go_w
     newest = msgpack.unpackb(WIRE.encode(several))
     assert newest == [*old, "repeat", [], [], ["a.lmdb", "b.lmdb"], [7]]
     assert WIRE.decode(msgpack.packb(newest)) == several
-    for wrong in ([*newest, 5, "more"], old[:-1]):
-        with pytest.raises(ProtocolError, match="expected the 25 fields of Welcome"):
+    for wrong in ([*newest, 5, True, "more"], old[:-1]):
+        with pytest.raises(ProtocolError, match="expected the 26 fields of Welcome"):
             WIRE.decode(msgpack.packb(wrong))
     with pytest.raises(ProtocolError, match="expected str"):
         WIRE.decode(msgpack.packb([*old, 3]))
+
+
+def test_an_earlier_daemon_or_client_is_not_told_of_shared_batches_unless_it_asked() -> None:
+    (hello,) = [one for one in EXAMPLES if isinstance(one, m.Hello)]
+    (welcome,) = [one for one in EXAMPLES if isinstance(one, m.Welcome)]
+    old = msgpack.unpackb(WIRE.encode(hello))
+    assert msgpack.unpackb(WIRE.encode(replace(hello, shared="stream"))) == [*old, "stream"]
+    assert WIRE.decode(msgpack.packb([*old, "yes"])) == replace(hello, shared="yes")
+    assert WIRE.decode(msgpack.packb(old)).shared == ""
+    old = msgpack.unpackb(WIRE.encode(welcome))
+    new = msgpack.unpackb(WIRE.encode(replace(welcome, shared=True)))
+    assert new == [*old, "repeat", [], [], [], [], False, True]
+    assert WIRE.decode(msgpack.packb(old)).shared is False
 
 
 def test_how_long_a_client_waited_and_the_verdict_are_sent_only_where_they_are_said() -> None:

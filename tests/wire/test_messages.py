@@ -15,14 +15,14 @@ FIELDS = {
     "Segment": "segment slots slot_bytes tail_row_bytes body_bytes",
     "Hello": (
         "protocol stream batch_size seed drop_last rank world_size prefetch fields "
-        "held_bytes order content config"
+        "held_bytes order content config shared"
     ),
     "Starting": "text",
     "Rejected": "error text",
     "Welcome": "session token daemon samples batch_size seed drop_last specs form collated keys "
     "segment order content classes on_error "
     "max_errors empty warnings tail source_names source_offsets parts firsts "
-    "whole_batches",
+    "whole_batches shared",
     "Bye": "reason",
     "Ask": "protocol what",
     "Report": "body",
