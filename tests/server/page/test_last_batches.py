@@ -224,7 +224,8 @@ def test_a_trainer_that_waits_is_shown_the_next_batch_that_it_is_told_of() -> No
     memory.sessions[8] = other
     memory.told = {8: (Descriptor(8, 1, 0, 2, 40, ROWS, 3, 1, 1, 0, False, (), ()), memory.segment)}
     assert memory.seen.news() == []
-    memory.watching(Drain(), [SendMessage(8, memory.told[8][0])])  # a batch of a stream that has one
+    # a batch of a stream that has one
+    memory.watching(Drain(), [SendMessage(8, memory.told[8][0])])
     assert memory.watching is not None
     memory.tell()
     memory.watching(Drain(), [SendMessage(7, memory.told[7][0])])
