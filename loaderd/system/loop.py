@@ -200,7 +200,7 @@ class Loop:
             last_s = at_s
         spent_s += last_s - begin_s
         if spent_s > SLOW_TURN_S and slowest is not None:
-            self._report(spent_s, slowest_s, slowest)
+            self._report(last_s, spent_s, slowest_s, slowest)
 
     def close(self) -> None:
         """Give back the descriptors and the signal handlers.
@@ -279,8 +279,10 @@ class Loop:
             heapq.heapify(self._timers)
             self._cancelled = 0
 
-    def _report(self, spent_s: float, slowest_s: float, slowest: Callable[[], object]) -> None:
-        now_s = self.clock.now_s
+    def _report(
+        self, now_s: float, spent_s: float, slowest_s: float, slowest: Callable[[], object]
+    ) -> None:
+        # now_s is real time: on the loop's clock ten slow turns of a minute each are ten seconds
         if self.on_slow is None:
             return
         if now_s < self._slow_next_s:

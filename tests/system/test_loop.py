@@ -182,6 +182,17 @@ def test_a_slow_turn_names_its_cause_and_not_too_often() -> None:
         assert "2 more slow turns" in said[1]
 
 
+def test_slow_turns_of_many_seconds_are_told_though_the_loops_clock_does_not_count_them() -> None:
+    world = World()
+    said: list[str] = []
+    with Loop(clock=Clock(world), on_slow=lambda _, text: said.append(text)) as loop:
+        for _ in range(3):
+            loop.soon(Slow(world, 60).dawdle)
+            loop.turn(0)
+    assert len(said) == 3
+    assert all("60000 ms" in text for text in said)
+
+
 def test_a_callback_that_raises_ends_the_run_with_its_error(loop: Loop) -> None:
     loop.soon(lambda: 1 // 0)
     with pytest.raises(ZeroDivisionError):
