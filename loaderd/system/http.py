@@ -1,19 +1,23 @@
 """A small HTTP endpoint in the loop.
 
 It knows GET, gives one answer a connection, and is bounded in number, size and time. An answer may
-be a stream of server-sent events, which goes on until its reader leaves or is too slow.
+be a stream of server-sent events, which goes on until its reader leaves or is too slow. What a page
+raises ends that answer, and nothing else.
 """
 
 from __future__ import annotations
 
 import functools
 import socket
+import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from loaderd.system.fork_hooks import closed_in_children
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop, Timer
+from loaderd.system.rate_limit import RateLimit
 
 MAX_CLIENTS = 16
 MAX_REQUEST = 8192  # bytes
@@ -21,12 +25,14 @@ CLIENT_S = 5.0  # from the connection to the end of the answer
 ACCEPTS = 16  # in one turn
 MAX_READERS = 8  # of events, at a time
 EVENT_S = 1.0  # between two events
+SENT = 256 << 10  # bytes of an answer that are sent in one turn
 REASONS = {
     200: "OK",
     400: "Bad Request",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    500: "Internal Server Error",
     503: "Service Unavailable",
 }
 
@@ -129,6 +135,7 @@ class HttpServer:
         address: tuple[str, int],
         pages: Mapping[str, Callable[[], Answer]],
         guarded: Collection[str] = (),
+        log: WriteLog = lambda *_, **__: None,
     ) -> None:
         """Listen.
 
@@ -137,6 +144,7 @@ class HttpServer:
             address: Where.
             pages: Path -> what makes the page.
             guarded: Paths that answer only where the request names this machine; see `own_name`.
+            log: Told of what pages raise.
 
         Raises:
             OSError: It cannot.
@@ -144,6 +152,8 @@ class HttpServer:
         self._loop = loop
         self._pages = pages
         self._guarded = frozenset(guarded)
+        self._log = log
+        self._limit = RateLimit()
         self._clients: dict[_Client, None] = {}
         self._tick: Timer | None = None
         found = socket.getaddrinfo(
@@ -207,7 +217,11 @@ class HttpServer:
             return
         client.request += data
         if b"\r\n\r\n" in client.request or b"\n\n" in client.request:
-            self._answer(client, self._page(bytes(client.request)))
+            try:
+                self._answer(client, self._page(bytes(client.request)))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the daemon goes on
+                self._say(error)
+                self._answer(client, Page(500, "the page could not be made; the log says why\n"))
         elif len(client.request) > MAX_REQUEST:
             self._answer(client, Page(400, "the request is too long\n"))
 
@@ -238,7 +252,7 @@ class HttpServer:
             else:
                 self._begin_events(client, answer)
                 return
-        body = answer.body.encode()
+        body = answer.body.encode("utf-8", "backslashreplace")
         lines = (
             f"HTTP/1.1 {answer.status} {REASONS.get(answer.status, '')}",
             f"Content-Type: {answer.kind}",
@@ -252,38 +266,59 @@ class HttpServer:
     # -- events
 
     def _begin_events(self, client: _Client, stream: EventStream) -> None:
-        client.events = stream
-        if client.timer is not None:
-            client.timer.cancel()
         head = (
             "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
             "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
         )
-        self._send_event(client, head + stream.first())
+        first = (head + stream.first()).encode()
+        client.events = stream
+        if client.timer is not None:
+            client.timer.cancel()
+        self._send_event(client, first)
         if self._tick is None:
             self._tick = self._loop.later(EVENT_S, self._next_events)
 
     def _next_events(self) -> None:
         self._tick = None
-        texts: dict[int, str] = {}
+        made: dict[int, bytes] = {}  # by stream: one for all of its readers; b"" if it raised
         for client in tuple(self._clients):
             stream = client.events
-            if stream is not None and not client.answer:  # who is slow misses some
-                if id(stream) not in texts:
-                    texts[id(stream)] = stream.then()
-                self._send_event(client, texts[id(stream)])
+            if stream is None or client.answer:  # who is slow misses some
+                continue
+            if id(stream) not in made:
+                made[id(stream)] = self._made(stream)
+            if made[id(stream)]:
+                self._send_event(client, made[id(stream)])
+            else:
+                self._end(client)
         if any(client.events is not None for client in self._clients):
             self._tick = self._loop.later(EVENT_S, self._next_events)
 
-    def _send_event(self, client: _Client, text: str) -> None:
-        client.answer = memoryview(text.encode())
+    def _made(self, stream: EventStream) -> bytes:
+        try:
+            return stream.then().encode()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the daemon goes on
+            self._say(error)
+            return b""
+
+    def _say(self, error: Exception) -> None:
+        """Log what a page has raised, once a minute."""
+        more = self._limit.ask(type(error), self._loop.now_s())
+        if more is not None:
+            trace = "".join(traceback.format_exception(error)).rstrip()
+            self._log(
+                "error", "page_failed", f"a page of the metrics address failed{more}:\n{trace}"
+            )
+
+    def _send_event(self, client: _Client, event: bytes) -> None:
+        client.answer = memoryview(event)
         client.timer = self._loop.later(CLIENT_S, functools.partial(self._end, client))
         self._write(client)
 
     def _write(self, client: _Client) -> None:
         assert client.answer is not None
         try:
-            client.answer = client.answer[client.sock.send(client.answer) :]
+            client.answer = client.answer[client.sock.send(client.answer[:SENT]) :]
         except BlockingIOError:
             pass
         except OSError:

@@ -277,3 +277,67 @@ def test_a_page_for_people_answers_only_to_this_machines_names(
     assert got.split()[1] == status
     assert (b"secret" in got) == (status == b"200")
     assert (b"X-Own: yes" in got) == (status == b"200")
+
+
+def test_a_page_that_raises_is_an_answer_of_500_and_one_line_a_minute(
+    loop: Loop, until: Until
+) -> None:
+    said: list[str] = []
+    failing = module.EventStream(lambda: str(1 // 0), lambda: "")
+    pages = {"/page": lambda: Page(200, str(1 // 0)), "/events": lambda: failing}
+    made = HttpServer(
+        loop, ("127.0.0.1", 0), pages, log=lambda level, event, text, **_: said.append(text)
+    )
+    for path in (b"/page", b"/events", b"/page"):
+        got = answer(ask(made, b"GET %s HTTP/1.1\r\n\r\n" % path), until)
+        assert got.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+        assert b"the log says why" in got
+    (line,) = said
+    assert "a page of the metrics address failed" in line
+    assert "ZeroDivisionError" in line.splitlines()[-1]
+    assert not made._clients
+    made.close()
+
+
+def test_a_stream_of_events_that_raises_ends_for_its_readers_alone(
+    live: HttpServer, until: Until
+) -> None:
+    bad = module.EventStream(lambda: "data: first\n\n", lambda: str(1 // 0))
+    live._pages = {**live._pages, "/bad": lambda: bad}
+    reader = Reader(live)
+    assert answer(ask(live, b"GET /bad HTTP/1.1\r\n\r\n"), until).endswith(b"data: first\n\n")
+    seen = reader.got.count(b"then")
+    until(lambda: reader.has(b"then", seen + 3))
+    reader.client.close()
+
+
+def test_text_that_cannot_be_encoded_is_sent_with_escapes(loop: Loop, until: Until) -> None:
+    made = HttpServer(loop, ("127.0.0.1", 0), {"/": lambda: Page(200, "a\udcff")})
+    assert answer(ask(made, b"GET / HTTP/1.1\r\n\r\n"), until).endswith(b"a\\udcff")
+    made.close()
+
+
+def test_an_event_is_made_and_encoded_once_for_all_readers(
+    loop: Loop, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has to be read by somebody slow: eight readers must not take eight times the memory."""
+    monkeypatch.setattr(module, "EVENT_S", 0.01)
+    events = module.EventStream(lambda: "data: first\n\n", lambda: LONG)
+    made = HttpServer(loop, ("127.0.0.1", 0), {"/events": lambda: events})
+    readers = [ask(made, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n") for _ in range(3)]
+    until(lambda: sum(bool(each.answer) for each in made._clients) == 3)
+    waiting = {id(each.answer.obj) for each in made._clients if each.answer is not None}
+    assert len(waiting) == 1
+    for reader in readers:
+        reader.close()
+    made.close()
+
+
+def test_a_long_answer_is_sent_piece_by_piece(metrics: HttpServer, loop: Loop) -> None:
+    client = ask(metrics, b"GET /long HTTP/1.1\r\n\r\n")
+    while not any(each.answer for each in metrics._clients):
+        loop.turn(1)
+    (one,) = metrics._clients
+    assert one.answer is not None
+    assert len(one.answer) > len(LONG) - module.SENT
+    client.close()

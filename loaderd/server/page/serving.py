@@ -36,7 +36,7 @@ class PageServer:
             CannotServe: The text says why.
         """
         self._address = address
-        self._loop = parts.loop
+        self._loop, self._log = parts.loop, parts.log
         self._history = History(parts.loop, parts.dispatcher.verdicts)
         self._server: HttpServer | None = None
         shown = parts.config.daemon.thumbnails
@@ -73,7 +73,9 @@ class PageServer:
         """
         pages = {**self._page, **self._others}
         try:
-            self._server = HttpServer(self._loop, self._where, pages, guarded=self._page)
+            self._server = HttpServer(
+                self._loop, self._where, pages, guarded=self._page, log=self._log
+            )
         except OSError as error:
             raise self._cannot(error) from None
 

@@ -20,6 +20,7 @@ def server_of(loop: FakeLoop, address: str) -> PageServer:
     parts: Any = SimpleNamespace(
         config=SimpleNamespace(daemon=DaemonConfig(socket="s", quarantine="q", metrics=address)),
         loop=loop,
+        log=None,
         registry=SimpleNamespace(sessions={}),
         dispatcher=SimpleNamespace(verdicts=list, latest_batches=dict, watch=None),
         budget=SimpleNamespace(store=SimpleNamespace(read=None)),
