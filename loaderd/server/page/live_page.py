@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,8 @@ from loaderd.server.page.last_batches import LastBatches
 from loaderd.server.status_report import DaemonStatus
 from loaderd.system.http import Answer, EventStream, Page
 
-SEEN_EVERY = 5  # events from one with pictures to the next
+SEEN_EVERY = 5  # events from one with the batch of a stream to the next
+PICTURE_BYTES = 256 << 10  # of all bad samples together, in one event
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
@@ -72,19 +74,32 @@ class LivePage:
 
     def _then(self) -> str:
         self._count += 1
-        due = self._seen is not None and self._count % SEEN_EVERY == 0
+        seen = self._seen
+        due = seen is not None and (seen.behind or self._count % SEEN_EVERY == 0)
         count = self._bad.kept.count
         pictures = self._pictures() if count != self._told else None
         self._told = count
-        return self._event(self._seen.news() if self._seen and due else [], pictures)
+        return self._event(seen.news() if seen is not None and due else [], pictures)
 
-    def _pictures(self) -> list[str] | None:
-        """Of each bad sample of the status its image; "" for none, None where none are shown."""
+    def _pictures(self) -> list[str | None] | None:
+        """Of each bad sample of the status its image.
+
+        Returns:
+            "" for one that has none, None for one that is left out; None where none are shown.
+        """
         if self._seen is None:
             return None
-        return [base64.b64encode(picture).decode("ascii") for picture in self._bad.pictures]
+        latest_first = list(reversed(self._bad.pictures))
+        sums = itertools.accumulate(map(len, latest_first))
+        shown = [
+            base64.b64encode(picture).decode("ascii") if total <= PICTURE_BYTES else None
+            for picture, total in zip(latest_first, sums, strict=True)
+        ]
+        return shown[::-1]
 
-    def _event(self, seen: list[dict[str, object]] | None, pictures: list[str] | None) -> str:
+    def _event(
+        self, seen: list[dict[str, object]] | None, pictures: list[str | None] | None
+    ) -> str:
         parts = {
             "status": self._status().to_json(),
             "history": json.dumps(self._history.ages()),

@@ -104,7 +104,7 @@ function workers(all) {
 let pictures = []; // of the bad samples, as they are stored: a browser shows what can be decoded of them
 
 function stored(sample, picture) {
-  if (!picture) return "";
+  if (!picture) return picture === null ? "not sent: there are too many" : "";
   const image = element("img", "", { src: `data:image/jpeg;base64,${picture}`, alt: `What is stored of ${sample.key}` });
   image.onerror = () => image.replaceWith("cannot be decoded");
   return image;
@@ -122,18 +122,10 @@ function bytes(text) {
   return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 }
 
-// Numbers that are not those of a picture in 0..255 are spread from the least to the greatest.
 function draw(picture) {
   const { width: wide, height, channels } = picture;
   const canvas = element("canvas", "", { width: wide, height });
-  let values = bytes(picture.pixels);
-  if (picture.dtype === "f4") {
-    values = new Float32Array(values.buffer);
-    let low = Infinity, high = -Infinity;
-    for (const value of values) if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
-    const scale = high > low ? 255 / (high - low) : 0;
-    values = values.map((value) => (Number.isFinite(value) ? (value - low) * scale : 0));
-  }
+  const values = bytes(picture.pixels);
   const image = new ImageData(wide, height);
   for (let y = 0; y < height; y++) {
     for (let x = 0; x < wide; x++) {
@@ -166,7 +158,8 @@ function seen(batches) {
   for (const batch of batches) {
     const id = `seen-${batch.stream}`;
     const made = element("div", [
-      element("h3", `Stream ${batch.stream}: epoch ${batch.epoch}, position ${batch.position}, ${batch.rows} rows`),
+      element("h3", `Stream ${batch.stream}: epoch ${batch.epoch}, position ${batch.position}, ${batch.rows} rows` +
+        (batch.left_out ? `; ${batch.left_out} more fields are not shown` : "")),
       element("ul", batch.samples.map(sample), { class: "samples" }),
     ], { id });
     const old = at(id);

@@ -1,23 +1,31 @@
 """Rows of a batch as they lie in a slot, made small enough for a page. Pure, and without numpy.
 
 The daemon's process does this in a turn of its loop. So pixels are left out, not averaged, and
-only bytes that are shown are read.
+only lines that are shown are read. What pictures take is bounded: the more there are of a batch,
+and the longer each takes, the smaller they are.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loaderd_wire.slots import FieldSpec, itemsize
 
 ROWS = 8  # of a batch
 SIDE = 112  # pixels of a picture, at most
+LEAST = 8  # pixels of the longer side; there is no smaller picture of an image
 TEXT = 200  # characters of a text
 LINE_BYTES = 1 << 20  # of one line of pixels; there is no picture of wider ones
+# What making a picture takes, about: by line, by 1,024 bytes that are read, and by number that is
+# shown.
+LINE_NS = 1_500
+KIB_NS = 80
+NUMBER_NS = {"|u1": 3, "<f4": 80}
 
 Read = Callable[[int, int], bytes]  # (offset in the slot, bytes)
 
@@ -25,7 +33,6 @@ NUMBERS = {
     "|b1": "?", "|i1": "b", "|u1": "B", "<i2": "<h", "<u2": "<H", "<i4": "<i", "<u4": "<I",
     "<i8": "<q", "<u8": "<Q", "<f2": "<e", "<f4": "<f", "<f8": "<d",
 }  # fmt: skip
-PIXELS = ("|u1", "<f4")  # dtypes of images
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,61 +58,116 @@ def number(placed: Placed, row: int, read: Read) -> float | int | bool | None:
     return value
 
 
-def picture(placed: Placed, row: int, read: Read) -> dict[str, Any] | None:
-    """A row as a small picture; None where it is no image.
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """An image of which some pixels are shown.
+
+    Attributes:
+        placed: Where it lies.
+        height: Of the image, in pixels.
+        width: Of the image, in pixels.
+        channels: How many.
+        first: The channels come before height and width.
+        step: One of so many pixels is shown, in both directions.
+    """
+
+    placed: Placed
+    height: int
+    width: int
+    channels: int
+    first: bool
+    step: int
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes that are read for a line."""
+        numbers = self.width * (1 if self.first else self.channels)
+        return numbers * itemsize(self.placed.spec.dtype)
+
+    @property
+    def cost_ns(self) -> int:
+        """What a picture takes, about."""
+        high, wide = -(-self.height // self.step), -(-self.width // self.step)
+        reads = high * (self.channels if self.first else 1)
+        shown = high * wide * self.channels
+        return (
+            reads * (LINE_NS + self.line_bytes * KIB_NS // 1024)
+            + shown * NUMBER_NS[self.placed.spec.dtype]
+        )
+
+
+def thinned(placed: Placed, most_ns: int) -> Thinned | None:
+    """How to make pictures of a field.
+
+    Args:
+        placed: The field.
+        most_ns: What one picture may take.
 
     Returns:
-        width, height and channels; dtype "u1" or "f4"; and the pixels: base64, for each line the
-        values of each channel.
+        None where it is no image, or one of which not a few pixels can be shown in this time.
     """
-    shaped = _image_shape(placed.spec)
-    if shaped is None:
+    spec, shape = placed.spec, placed.spec.shape
+    if spec.dtype not in NUMBER_NS or len(shape) != 3 or min(shape) <= 0:
         return None
-    height, width, channels, first = shaped
-    size = itemsize(placed.spec.dtype)
-    step = max(1, -(-max(height, width) // SIDE))
-    begin = placed.offset + row * placed.spec.row_bytes
-    lines: list[bytes] = []
-    for y in range(0, height, step):
-        if first:  # channels x height x width
-            for channel in range(channels):
-                at = begin + (channel * height + y) * width * size
-                lines.append(_values(read(at, width * size), size)[::step].tobytes())
-        else:
-            line = width * channels * size
-            values = _values(read(begin + y * line, line), size)
-            lines += [values[c :: channels * step].tobytes() for c in range(channels)]
+    first = not spec.image
+    channels, height, width = shape if first else (shape[2], *shape[:2])
+    looks_so = channels in (1, 3) and min(height, width) >= 8 if first else channels in (1, 3, 4)
+    if not looks_so:
+        return None
+    side = max(height, width)
+    found = Thinned(placed, height, width, channels, first, step=max(1, -(-side // SIDE)))
+    if found.line_bytes > LINE_BYTES:
+        return None
+    while found.cost_ns > most_ns:
+        found = replace(found, step=found.step + 1)
+        if found.step * LEAST > side:
+            return None
+    return found
+
+
+def picture(shown: Thinned, row: int, read: Read) -> dict[str, Any]:
+    """A row as a small picture.
+
+    Returns:
+        width, height and channels; and the pixels: base64 of a byte each, for each line those of
+        each channel.
+    """
+    numbers = b"".join(line.tobytes() for line in _lines(shown, row, read))
+    if shown.placed.spec.dtype != "|u1":
+        numbers = _spread(memoryview(numbers).cast("f").tolist())
     return {
-        "width": -(-width // step),
-        "height": -(-height // step),
-        "channels": channels,
-        "dtype": placed.spec.dtype[1:],
-        "pixels": base64.b64encode(b"".join(lines)).decode("ascii"),
+        "width": -(-shown.width // shown.step),
+        "height": -(-shown.height // shown.step),
+        "channels": shown.channels,
+        "pixels": base64.b64encode(numbers).decode("ascii"),
     }
 
 
-def _values(data: bytes, size: int) -> memoryview[int] | memoryview[float]:
-    """Pixels of one line, each of so many bytes."""
-    return memoryview(data) if size == 1 else memoryview(data).cast("f")
+def _lines(shown: Thinned, row: int, read: Read) -> Iterator[memoryview[Any]]:
+    """The numbers that are shown of each line, channel by channel."""
+    spec, size, step = shown.placed.spec, shown.line_bytes, shown.step
+    begin = shown.placed.offset + row * spec.row_bytes
+    code = "B" if spec.dtype == "|u1" else "f"
+    for y in range(0, shown.height, step):
+        if shown.first:  # channels x height x width
+            for channel in range(shown.channels):
+                at = begin + (channel * shown.height + y) * size
+                yield memoryview(read(at, size)).cast(code)[::step]
+        else:
+            line = memoryview(read(begin + y * size, size)).cast(code)
+            for channel in range(shown.channels):
+                yield line[channel :: shown.channels * step]
 
 
-def _image_shape(spec: FieldSpec) -> tuple[int, int, int, bool] | None:
-    """(height, width, channels, whether the channels come first); None where it is no image."""
-    shape = spec.shape
-    if spec.dtype not in PIXELS or len(shape) != 3 or not all(shape):
-        return None
-    first = not spec.image
-    if first:
-        channels, height, width = shape
-        looks_so = channels in (1, 3) and min(height, width) >= 8
-    else:
-        height, width, channels = shape
-        looks_so = channels in (1, 3, 4)
-    if not looks_so:
-        return None
-    if width * channels * itemsize(spec.dtype) > LINE_BYTES:
-        return None
-    return height, width, channels, first
+def _spread(numbers: Sequence[float]) -> bytes:
+    """A byte each: 0 for the least, 255 for the greatest; 0 for what is not finite."""
+    if not math.isfinite(sum(numbers)):
+        finite = [number for number in numbers if math.isfinite(number)]
+        least = min(finite, default=0.0)
+        numbers = [number if math.isfinite(number) else least for number in numbers]
+    low, high = min(numbers), max(numbers)
+    scale = 255 / (high - low) if high > low else 0.0
+    return bytes([int((number - low) * scale) for number in numbers])
 
 
 def described(spec: FieldSpec, chunks: Sequence[Mapping[str, Any]]) -> Placed | None:
@@ -124,13 +186,13 @@ def described(spec: FieldSpec, chunks: Sequence[Mapping[str, Any]]) -> Placed | 
 
 
 def texts(chunks: Sequence[Mapping[str, Any]], part: str, field: str = "") -> list[str]:
-    """Keys, or the texts of a field, of the rows, as far as there are any."""
+    """Keys, or the texts of a field, of the first rows, as far as there are any."""
     found: list[str] = []
     for chunk in chunks:
         entry = chunk.get(part, [])
         values = entry.get(field, []) if isinstance(entry, dict) else entry
         found += [
             (value if isinstance(value, str) else f"{len(value):,} bytes")[:TEXT]
-            for value in values
+            for value in values[: ROWS - len(found)]
         ]
     return found

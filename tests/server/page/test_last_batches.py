@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -245,3 +245,23 @@ def test_nothing_is_watched_where_batches_lie_in_slots_or_nobody_trains() -> Non
     memory.told = {}
     assert memory.seen.news() == []
     assert memory.watching is None
+
+
+def test_streams_take_turns_and_a_new_reader_gets_all_of_them_in_the_end() -> None:
+    """So that no turn of the loop takes longer, and no event is longer, with more streams."""
+    memory = filled()
+    memory.tell()
+    message, segment = memory.told[7]
+    for number, name in ((8, "b"), (9, "c")):
+        other = SimpleNamespace(**{**vars(memory.session), "hello": SimpleNamespace(stream=name)})
+        memory.sessions[number] = cast(Any, other)
+        memory.told[number] = (replace(message, session=number), segment)
+    seen = memory.seen
+    rounds = [[each["stream"] for each in seen.news()] for _ in range(3)]
+    assert sorted(rounds) == [["b"], ["c"], ["train"]]
+    assert not seen.behind
+    assert seen.news() == []
+    assert [each["stream"] for each in seen.all()] == ["b"]
+    assert seen.behind
+    assert sorted([seen.news()[0]["stream"], seen.news()[0]["stream"]]) == ["c", "train"]
+    assert not seen.behind

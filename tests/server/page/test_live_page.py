@@ -19,6 +19,8 @@ from loaderd_wire.errors import BadSample
 
 
 class Seen:
+    behind = False
+
     def all(self) -> list[Any]:
         return [{"stream": "all"}]
 
@@ -65,6 +67,27 @@ def test_pictures_of_bad_samples_come_with_each_new_one_and_to_each_new_reader(
     assert told(events.then())["pictures"] == ["/9j/", ""]
     assert told(events.then())["pictures"] is None
     assert told(events.first())["pictures"] == ["/9j/", ""]
+    bad.close()
+
+
+def test_streams_that_have_not_had_their_turn_come_with_the_next_events(tmp_path: Path) -> None:
+    seen = Seen()
+    events = events_of(seen, bad_samples(tmp_path))
+    assert told(events.then())["seen"] == []
+    seen.behind = True
+    assert told(events.then())["seen"] == [{"stream": "changed"}]
+
+
+def test_of_large_pictures_of_bad_samples_the_latest_are_sent(tmp_path: Path) -> None:
+    bad = bad_samples(tmp_path)
+    events = events_of(Seen(), bad)
+    for _ in range(20):
+        bad.add(Quarantine("train", 0, BadSample(1, "a", 0, "decode", "E", "m"), bytes(64 << 10)))
+    event = events.first()
+    pictures = told(event)["pictures"]
+    assert [bool(each) for each in pictures] == [False] * 16 + [True] * 4
+    assert pictures[0] is None
+    assert len(event) < 400_000
     bad.close()
 
 

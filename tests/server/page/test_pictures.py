@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderd.server.page.pictures import SIDE, Placed, described, number, picture, texts
+from loaderd.server.page.pictures import SIDE, Placed, described, number, picture, texts, thinned
 from loaderd_wire.slots import FieldSpec
 
 
@@ -21,11 +21,23 @@ def read_of(data: bytes) -> Any:
     return read
 
 
+def shown_of(placed: Placed, row: int, data: bytes) -> dict[str, Any]:
+    """Its picture, with time enough."""
+    found = thinned(placed, 1 << 40)
+    assert found is not None
+    return picture(found, row, read_of(data))
+
+
+def spread(values: np.ndarray) -> np.ndarray:
+    """As floats are shown."""
+    whole = values.astype(np.float64)
+    low, high = whole.min(), whole.max()
+    return ((whole - low) * (255 / (high - low))).astype(np.uint8)
+
+
 def pixels(shown: dict[str, Any]) -> np.ndarray:
     """height x width x channels."""
-    flat = np.frombuffer(
-        base64.b64decode(shown["pixels"]), "|u1" if shown["dtype"] == "u1" else "<f4"
-    )
+    flat = np.frombuffer(base64.b64decode(shown["pixels"]), "|u1")
     return flat.reshape(shown["height"], shown["channels"], shown["width"]).transpose(0, 2, 1)
 
 
@@ -34,19 +46,51 @@ def pixels(shown: dict[str, Any]) -> np.ndarray:
 def test_an_image_is_shown_by_every_nth_pixel(dtype: str, shape: tuple[int, int, int]) -> None:
     rows = np.random.default_rng(0).integers(0, 255, (3, *shape)).astype(dtype)
     placed = Placed(FieldSpec("image", dtype, shape, image=True), 64)
-    shown = picture(placed, 2, read_of(bytes(64) + rows.tobytes()))
-    assert shown is not None
+    shown = shown_of(placed, 2, bytes(64) + rows.tobytes())
     step = -(-max(shape[:2]) // SIDE)
     assert max(shown["height"], shown["width"]) <= SIDE
-    np.testing.assert_array_equal(pixels(shown), rows[2, ::step, ::step])
+    expected = rows[2, ::step, ::step]
+    np.testing.assert_array_equal(pixels(shown), expected if dtype == "|u1" else spread(expected))
 
 
 def test_an_image_whose_channels_come_first_is_shown_alike() -> None:
     rows = np.random.default_rng(0).random((2, 3, 40, 60), np.float32)
     placed = Placed(FieldSpec("image", "<f4", (3, 40, 60)), 0)
-    shown = picture(placed, 1, read_of(rows.tobytes()))
-    assert shown is not None
-    np.testing.assert_array_equal(pixels(shown), rows[1].transpose(1, 2, 0))
+    shown = shown_of(placed, 1, rows.tobytes())
+    np.testing.assert_array_equal(pixels(shown), spread(rows[1].transpose(1, 2, 0)))
+
+
+def test_numbers_that_are_not_finite_are_the_darkest_and_equal_ones_are_black() -> None:
+    row = np.full((1, 8, 8), 2, np.float32)
+    placed = Placed(FieldSpec("x", "<f4", row.shape), 0)
+    assert not pixels(shown_of(placed, 0, row.tobytes())).any()
+    row[0, 0] = [np.nan, np.inf, -np.inf, 3, 4, 2, 2, 2]
+    shown = pixels(shown_of(placed, 0, row.tobytes()))
+    assert shown[0, :, 0].tolist() == [0, 0, 0, 127, 255, 0, 0, 0]
+    row[:] = np.nan
+    assert not pixels(shown_of(placed, 0, row.tobytes())).any()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        FieldSpec("x", "|u1", (224, 224, 3), image=True),
+        FieldSpec("x", "<f4", (224, 224, 3), image=True),
+        FieldSpec("x", "<f4", (3, 224, 224)),
+        FieldSpec("x", "|u1", (8000, 8000, 3), image=True),
+    ],
+)
+def test_with_less_time_a_picture_is_smaller_until_there_is_none(spec: FieldSpec) -> None:
+    placed = Placed(spec, 0)
+    sizes: list[int] = []
+    for most_ns in (1 << 40, 300_000, 100_000, 30_000):
+        shown = thinned(placed, most_ns)
+        if shown is not None:
+            assert shown.cost_ns <= most_ns
+            sizes.append(-(-shown.width // shown.step))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1] >= 8
+    assert thinned(placed, 1_000) is None
 
 
 @pytest.mark.parametrize(
@@ -60,7 +104,7 @@ def test_an_image_whose_channels_come_first_is_shown_alike() -> None:
     ],
 )
 def test_what_is_no_image_or_too_wide_is_no_picture(spec: FieldSpec) -> None:
-    assert picture(Placed(spec, 0), 0, read_of(b"")) is None
+    assert thinned(Placed(spec, 0), 1 << 40) is None
 
 
 @pytest.mark.parametrize("dtype", ["|b1", "|i1", "<u2", "<i8", "<f2", "<f8"])
