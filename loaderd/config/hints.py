@@ -46,6 +46,7 @@ SETTINGS = {
     "max_workers": "use [workers] num_workers",
     "workers": "use [workers] num_workers",
     "device": "leave it out: the trainer moves its batches with .to(device)",
+    "shared": f"use {STREAM} share = true, or the argument shared=True of Loader",
     "epochs": "leave it out: the trainer iterates over its Loader as often as it likes",
 } | dict.fromkeys(
     (

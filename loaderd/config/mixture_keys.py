@@ -14,7 +14,7 @@ from loaderd.config.types import Say, join, near, show
 # What a mixture may say: what concerns its batches. All else is said by its sources.
 OWN = (
     "of", "stop", "epoch_steps", "batch_size", "seed", "drop_last", "tail", "empty", "max_errors",
-    "collate", "pad", "ragged", "ragged_as", "transforms",
+    "collate", "pad", "ragged", "ragged_as", "share", "share_window", "transforms",
 )  # fmt: skip
 MOST_UNITS = 1 << 31  # of all weights together, as the least whole numbers
 WEIGHTS = "a table of streams with their weights: {a = 0.7, b = 0.3}"

@@ -106,6 +106,8 @@ EXAMPLES = {
     "ragged_as": '"flat"',
     "bucket_by": '"input_ids"',
     "max_tokens": "16_384",
+    "share": "true",
+    "share_window": "16",
     "transforms": '[{op = "hflip"}]',
     "call": '"mypkg.aug:Train"',
     "args": "{size = 224}",

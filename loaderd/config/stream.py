@@ -30,7 +30,7 @@ from loaderd.config.types import (
     Whole,
     entry,
 )
-from loaderd_wire.limits import MAX_ROWS
+from loaderd_wire.limits import MAX_PREFETCH, MAX_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +238,18 @@ class StreamConfig:
     max_tokens: int = key(
         Whole(0),
         "Most rows times length of a batch of bucket_by, with what is filled up; 0: no limit.",
+        0,
+    )
+    share: bool = key(
+        Flag(),
+        "Trainers that ask for the same batches share them: each batch is made once, and every "
+        "trainer copies it. Loader(shared=...) decides for one trainer.",
+        False,
+    )
+    share_window: int = key(
+        Whole(0, 2 * MAX_PREFETCH),
+        "A shared batch is kept for trainers that will want it as one of their next so many; for "
+        "one that is further behind it is made again. 0: twice the first trainer's prefetch.",
         0,
     )
     transforms: tuple[TransformConfig, ...] = key(

@@ -59,6 +59,8 @@ class AdmittedStream:
         segment: Not reserved yet; it has the number that it was given.
         order: Facts of the order, for the client's state.
         content: Facts of the data, likewise.
+        share_window: Above 0: it may share its batches with sessions whose plan is the same. A
+            batch is kept for those that will want it as one of their next so many.
     """
 
     shape: EpochShape
@@ -68,11 +70,17 @@ class AdmittedStream:
     segment: Segment
     order: dict[str, str]
     content: dict[str, str]
+    share_window: int = 0
 
     @property
     def bytes(self) -> int:
         """Of all slots together."""
         return self.segment.slots * self.segment.slot_bytes
+
+    @property
+    def plan(self) -> tuple[EpochShape, int, tuple[FieldSpec, ...]]:
+        """What sessions of one stream that share their batches have in common."""
+        return self.shape, self.seed, self.fields
 
 
 def check_protocol(protocol: int) -> None:
@@ -134,8 +142,19 @@ def admit(
     _check_same(hello, order, content)
     if not 1 <= hello.prefetch <= MAX_PREFETCH:
         raise ConfigError(f"prefetch = {hello.prefetch}: use 1 to {MAX_PREFETCH}")
-    made = sized(stream, fields, shape.batch_size, hello.prefetch + SPARE_SLOTS, segment)
-    return AdmittedStream(shape, seed, hello.prefetch, fields, made, order, content)
+    window = 0 if replay else _share_window(hello, stream)
+    slots = window + hello.prefetch + SPARE_SLOTS
+    made = sized(stream, fields, shape.batch_size, slots, segment)
+    return AdmittedStream(shape, seed, hello.prefetch, fields, made, order, content, window)
+
+
+def _share_window(hello: Hello, stream: OpenedStream) -> int:
+    """0: the session shares its batches with nobody."""
+    if hello.shared not in ("", "stream", "yes", "no"):
+        raise ConfigError(f'shared = {hello.shared!r}: use "stream", "yes" or "no"')
+    if hello.shared == "yes" or (hello.shared == "stream" and stream.plan.share):
+        return stream.plan.share_window or 2 * hello.prefetch
+    return 0
 
 
 def sized(

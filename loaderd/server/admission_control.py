@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from loaderd.core.actions import StreamBroken
-from loaderd.server import rank_agreement
+from loaderd.server import rank_agreement, share_agreement
 from loaderd.server.admission import AdmittedStream, OpenedStream, admit, check_known
 from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.sessions import SessionRegistry
@@ -234,7 +234,10 @@ class AdmissionControl:
         # would wait for itself. The system's own limits still count.
         held = 0 if hello.order else hello.held_bytes
         held += self._before_bytes or 0
-        why = self._budget.shortage(f"stream {hello.stream!r}", admitted.segment, held)
+        if self._registry.group_for(hello.stream, admitted):
+            return admitted  # its memory is reserved, or on the way
+        how = "lower share_window, prefetch or batch_size" if admitted.share_window else ""
+        why = self._budget.shortage(f"stream {hello.stream!r}", admitted.segment, held, how)
         if why and self._before_bytes is not None:
             raise NoRoomYet
         if why:
@@ -245,7 +248,8 @@ class AdmissionControl:
         self, peer: Peer, hello: Hello, stream: OpenedStream, admitted: AdmittedStream
     ) -> None:
         """Make a session of a client that may have one."""
-        if admitted.bytes > LONG_RESERVATION:
+        group = self._registry.group_for(hello.stream, admitted)
+        if admitted.bytes > LONG_RESERVATION and not (group and group.attached):
             self._control.send(
                 peer, Starting(f"reserving {resource_limits.size(admitted.bytes)} of shared memory")
             )
@@ -262,10 +266,13 @@ class AdmissionControl:
         unlike = rank_agreement.disagreement(name, admitted, others)
         if unlike:
             self._log("warning", "ranks_differ", unlike, stream=name)
+        alone = share_agreement.disagreement(name, admitted, others)
+        if alone:
+            self._log("warning", "shares_with_nobody", alone, stream=name)
         shared = bool(self._outdated and self._registry.sessions)
         old_code = self._changes.old_code(shared=shared) if stream.facts.code else ""
         replay = REPLAYS if self._replay else ""
-        return tuple(text for text in (old_code, unlike, replay) if text)
+        return tuple(text for text in (old_code, unlike, alone, replay) if text)
 
     def _refuse(self, peer: Peer, error: LoaderdError) -> None:
         text = str(error) if len(str(error)) <= MAX_REFUSAL else f"{str(error)[:MAX_REFUSAL]} ..."

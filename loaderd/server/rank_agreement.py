@@ -25,11 +25,11 @@ def disagreement(stream: str, new: AdmittedStream, others: Sequence[AdmittedStre
     if new.shape.world_size == 1 or not several:
         return ""
     if any(
-        other.shape.rank == new.shape.rank or _in_common(other) == _in_common(new)
+        other.shape.rank == new.shape.rank or in_common(other) == in_common(new)
         for other in several
     ):
         return ""
-    mine, theirs = _in_common(new), _in_common(several[0])
+    mine, theirs = in_common(new), in_common(several[0])
     differing = [name for name in mine if mine[name] != theirs[name]]
     said = (", ".join(f"{name} = {of[name]}" for name in differing) for of in (mine, theirs))
     one, two = (
@@ -42,8 +42,12 @@ def disagreement(stream: str, new: AdmittedStream, others: Sequence[AdmittedStre
     )
 
 
-def _in_common(admitted: AdmittedStream) -> dict[str, object]:
-    """What all ranks of a training have in common."""
+def in_common(admitted: AdmittedStream) -> dict[str, object]:
+    """What all ranks of a training have in common.
+
+    Args:
+        admitted: Any of them.
+    """
     shape = admitted.shape
     return {
         "seed": admitted.seed,

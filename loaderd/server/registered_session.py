@@ -10,6 +10,7 @@ from loaderd.core.events import Attach
 from loaderd.core.snapshot import SessionSnapshot
 from loaderd.engine.messages import StreamInfo
 from loaderd.server.admission import AdmittedStream, OpenedStream
+from loaderd.server.reserved_memory import ReservedMemory
 from loaderd.server.status_report import SessionStatus
 from loaderd.system import resource_limits
 from loaderd.system.control_socket import Peer
@@ -28,8 +29,8 @@ class RegisteredSession:
         stream: Where that comes from.
         admitted: What it gets.
         warnings: For its user.
+        memory: Where its batches lie.
         attached: The scheduler knows of it.
-        growing: Number of the larger segment that is being reserved for it; 0: none.
     """
 
     session: int
@@ -38,8 +39,8 @@ class RegisteredSession:
     stream: OpenedStream
     admitted: AdmittedStream
     warnings: tuple[str, ...]
+    memory: ReservedMemory
     attached: bool = False
-    growing: int = 0
 
     def attach(self) -> Attach:
         """The event that tells the scheduler of it."""
@@ -50,7 +51,9 @@ class RegisteredSession:
             admitted.shape,
             admitted.seed,
             admitted.prefetch,
-            admitted.segment,
+            self.memory.segment,
+            self.memory.group,
+            self.memory.admitted.share_window,
         )
 
     def welcome(self, *, token: bytes, daemon: str) -> Welcome:
@@ -75,7 +78,7 @@ class RegisteredSession:
             form=facts.form,
             collated=facts.collated,
             keys=facts.keys,
-            segment=admitted.segment,
+            segment=self.memory.segment,
             order=admitted.order,
             content=admitted.content,
             classes=facts.classes,
@@ -93,6 +96,7 @@ class RegisteredSession:
             else (),
             parts=parts,
             firsts=firsts,
+            shared=bool(self.memory.group),
         )
 
     def facts(self) -> dict[str, str | int]:
@@ -105,11 +109,13 @@ class RegisteredSession:
 
     def line(self) -> str:
         """What it is, for the log."""
-        shape = self.admitted.shape
+        shape, memory = self.admitted.shape, self.memory
+        others = len(memory.sessions) - 1
+        group = f", group {memory.group} with {others} others" if memory.group else ""
         return (
             f"session {self.session} ({self.peer}): stream {self.hello.stream!r}, batch_size "
             f"{shape.batch_size}, rank {shape.rank} of {shape.world_size}, "
-            f"{self.admitted.segment.slots} slots, {resource_limits.size(self.admitted.bytes)}"
+            f"{memory.segment.slots} slots, {resource_limits.size(memory.bytes)}{group}"
         )
 
     def status(self, progress: SessionSnapshot | None) -> SessionStatus:
@@ -128,7 +134,7 @@ class RegisteredSession:
             world_size=shape.world_size,
             batch_size=shape.batch_size,
             prefetch=self.admitted.prefetch,
-            bytes=self.admitted.bytes,
+            bytes=self.memory.bytes,
             attached=self.attached,
             progress=progress,
         )

@@ -9,15 +9,16 @@ from loaderd.core.actions import FreeSegment, GrowSegment
 from loaderd.core.events import Detach, Event, GrowFailed, SegmentGrown
 from loaderd.core.snapshot import SchedulerSnapshot
 from loaderd.engine.base import Engine
-from loaderd.server.admission import AdmittedStream, OpenedStream, sized
+from loaderd.server.admission import AdmittedStream, OpenedStream
 from loaderd.server.registered_session import RegisteredSession
+from loaderd.server.reserved_memory import ReservedMemory
 from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.status_report import SessionStatus
 from loaderd.system import resource_limits
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.logs import WriteLog
 from loaderd.system.zmq_router import MessageRouter
-from loaderd_wire.messages import Bye, Hello, Segment
+from loaderd_wire.messages import Bye, Hello, Segment, Welcome
 
 
 class SessionRegistry:
@@ -28,6 +29,7 @@ class SessionRegistry:
 
     Attributes:
         sessions: The clients that were admitted, by number of the session.
+        memories: Where their batches lie, by number of the session or group.
     """
 
     def __init__(
@@ -69,13 +71,19 @@ class SessionRegistry:
         self._log = log
         self._draw = draw
         self.sessions: dict[int, RegisteredSession] = {}
+        self.memories: dict[int, ReservedMemory] = {}
         # Numbers of sessions tell daemons apart, too: a late message of a dead one's session finds
         # nobody.
-        self._last_session = int.from_bytes(draw(5), "big") << 8
+        self._last_number = int.from_bytes(draw(5), "big") << 8
 
     def of_stream(self, stream: str) -> list[RegisteredSession]:
         """The sessions that read a stream."""
         return [session for session in self.sessions.values() if session.hello.stream == stream]
+
+    def group_for(self, stream: str, admitted: AdmittedStream) -> ReservedMemory | None:
+        """The memory of those with whom a new session could share its batches, if there are any."""
+        suiting = (each for each in self.memories.values() if each.suits(stream, admitted))
+        return next(suiting, None)
 
     def register(
         self,
@@ -85,7 +93,9 @@ class SessionRegistry:
         admitted: AdmittedStream,
         warnings: tuple[str, ...],
     ) -> None:
-        """Begin to reserve the memory of a client; when it is there, the client is welcomed.
+        """Give a client the memory of its group, or begin to reserve some.
+
+        When it is there, the client is welcomed.
 
         Args:
             peer: Its connection.
@@ -94,13 +104,23 @@ class SessionRegistry:
             admitted: What it gets.
             warnings: For its user.
         """
-        self._last_session += 1
-        session = RegisteredSession(self._last_session, peer, hello, stream, admitted, warnings)
-        peer.session = session.session
-        self.sessions[session.session] = session
-        self._budget.store.reserve(
-            session.session, admitted.segment, lambda fd, error: self._reserved(session, fd, error)
-        )
+        memory = self.group_for(hello.stream, admitted)
+        if new := memory is None:
+            memory = ReservedMemory(
+                self._number(), hello.stream, stream, admitted, admitted.segment
+            )
+            self.memories[memory.owner] = memory
+        number = self._number() if memory.group else memory.owner
+        session = RegisteredSession(number, peer, hello, stream, admitted, warnings, memory)
+        peer.session = number
+        self.sessions[number] = session
+        memory.sessions.append(number)
+        if new:
+            self._budget.store.reserve(
+                memory.owner, memory.segment, lambda fd, error: self._reserved(memory, fd, error)
+            )
+        elif memory.attached:
+            self._begin([session])
 
     def gone(self, peer: Peer) -> None:
         """The peer's connection has ended; it may have had no session."""
@@ -108,8 +128,14 @@ class SessionRegistry:
         if session is None:
             return
         self._messages.forget(session.session)
-        if session.growing:
-            self._budget.store.free(session.growing)
+        memory = session.memory
+        memory.sessions.remove(session.session)
+        if not memory.sessions:
+            del self.memories[memory.owner]
+            if memory.growing:
+                self._budget.store.free(memory.growing)
+            if not memory.attached:
+                self._budget.store.free(memory.segment.segment)
         if session.attached:
             self._log(
                 "info",
@@ -118,8 +144,6 @@ class SessionRegistry:
                 **session.facts(),
             )
             self._step(Detach(session.session))
-        else:
-            self._budget.store.free(session.admitted.segment.segment)
         if not self.sessions:
             self._emptied()
 
@@ -134,29 +158,26 @@ class SessionRegistry:
     # -- what the scheduler wants
 
     def grow(self, action: GrowSegment) -> None:
-        """A session needs a larger segment. Answer: SegmentGrown or GrowFailed, unless it ends."""
-        session = self.sessions.get(action.session)
-        if session is None:
+        """A session or group needs a larger segment.
+
+        Answer: SegmentGrown or GrowFailed, unless it ends.
+        """
+        memory = self.memories.get(action.session)
+        if memory is None:
             return  # its Detach is on the way
-        admitted = session.admitted
-        segment = sized(
-            session.stream,
-            admitted.fields,
-            admitted.shape.batch_size,
+        segment = memory.larger(
             action.slots,
             self._budget.number(),
             tail_row_bytes=action.tail_row_bytes,
             body_bytes=action.body_bytes,
         )
-        why = self._budget.shortage(
-            f"a larger segment for stream {session.hello.stream!r}", segment, 0
-        )
+        why = self._budget.shortage(f"a larger segment for stream {memory.name!r}", segment, 0)
         if why:
-            self._step(GrowFailed(session.session, why))
+            self._step(GrowFailed(memory.owner, why))
             return
-        session.growing = segment.segment
+        memory.growing = segment.segment
         self._budget.store.reserve(
-            session.session, segment, lambda fd, error: self._grown(session, segment, fd, error)
+            memory.owner, segment, lambda fd, error: self._grown(memory, segment, fd, error)
         )
 
     def drop(self, action: FreeSegment) -> None:
@@ -173,49 +194,79 @@ class SessionRegistry:
 
     # -- inside
 
-    def _reserved(self, session: RegisteredSession, fd: int, error: OSError | None) -> None:
-        admitted, peer, hello = session.admitted, session.peer, session.hello
-        if error is not None:
-            self.sessions.pop(session.session, None)
-            peer.session = None
-            why = (
-                f"{resource_limits.size(admitted.bytes)} of shared memory for stream "
-                f"{hello.stream!r} could not be reserved: {error.strerror}"
-            )
-            self._log("error", "session_refused", why, **session.facts())
-            self._control.reject(peer, "RefusedError", why)
+    def _number(self) -> int:
+        """Of a session or a group. No number is used twice."""
+        self._last_number += 1
+        return self._last_number
+
+    def _reserved(self, memory: ReservedMemory, fd: int, error: OSError | None) -> None:
+        sessions = [self.sessions[number] for number in memory.sessions]
+        if error is None:
+            self._begin(sessions, fd)
             return
-        token = self._draw(16)
-        session.attached = True
-        self._messages.admit(session.session, token)
-        self._engine.add_segment(
-            admitted.segment, hello.stream, admitted.fields, admitted.shape.batch_size, fd
+        del self.memories[memory.owner]
+        why = (
+            f"{resource_limits.size(memory.bytes)} of shared memory for stream "
+            f"{memory.name!r} could not be reserved: {error.strerror}"
         )
-        self._step(session.attach())
-        self._attached()
-        self._log("info", "session_began", session.line(), **session.facts())
-        welcome = session.welcome(token=token, daemon=self._life)
-        self._control.send(peer, welcome, (fd,))
+        for session in sessions:
+            del self.sessions[session.session]
+            session.peer.session = None
+        for session in sessions:
+            self._log("error", "session_refused", why, **session.facts())
+            self._control.reject(session.peer, "RefusedError", why)
+
+    def _begin(self, sessions: list[RegisteredSession], fd: int = -1) -> None:
+        """Welcome sessions whose memory is there, and tell the scheduler of them.
+
+        To welcome one may show that it has gone. Only once all are welcomed may their memory grow.
+
+        Args:
+            sessions: Of one memory.
+            fd: The memory, if workers do not have it yet.
+        """
+        for session in sessions:
+            token = self._draw(16)
+            self._messages.admit(session.session, token)
+            self._hand_over(session, session.welcome(token=token, daemon=self._life))
+        for session in sessions:
+            if session.session not in self.sessions:
+                continue
+            if not session.memory.attached:
+                session.memory.attached = True
+                self._add_to_engine(session.memory, fd)
+            session.attached = True
+            self._step(session.attach())
+            self._attached()
+            self._log("info", "session_began", session.line(), **session.facts())
 
     def _grown(
-        self, session: RegisteredSession, segment: Segment, fd: int, error: OSError | None
+        self, memory: ReservedMemory, segment: Segment, fd: int, error: OSError | None
     ) -> None:
-        session.growing = 0
+        memory.growing = 0
         if error is not None:
             self._step(
                 GrowFailed(
-                    session.session,
+                    memory.owner,
                     f"{resource_limits.size(segment.slots * segment.slot_bytes)} could not be "
                     f"reserved: {error.strerror}",
                 )
             )
             return
+        memory.segment = segment
+        self._add_to_engine(memory, fd)
+        for session in [self.sessions[number] for number in memory.sessions]:
+            self._hand_over(session, segment)
+        self._step(SegmentGrown(memory.owner, segment))
+
+    def _add_to_engine(self, memory: ReservedMemory, fd: int) -> None:
+        admitted = memory.admitted
         self._engine.add_segment(
-            segment,
-            session.hello.stream,
-            session.admitted.fields,
-            session.admitted.shape.batch_size,
-            fd,
+            memory.segment, memory.name, admitted.fields, admitted.shape.batch_size, fd
         )
-        self._control.send(session.peer, segment, (fd,))
-        self._step(SegmentGrown(session.session, segment))
+
+    def _hand_over(self, session: RegisteredSession, message: Welcome | Segment) -> None:
+        """Tell it of a segment, whose descriptor goes with that."""
+        memory = session.memory
+        with self._budget.store.lent(memory.segment.segment, writable=not memory.group) as fd:
+            self._control.send(session.peer, message, (fd,))

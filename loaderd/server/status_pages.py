@@ -70,6 +70,7 @@ class StatusPages:
             errors=tuple(parts.log.errors),
             restarts=inside.restarts,
             events=tuple(parts.log.recent),
+            groups=inside.groups,
         )
 
     def _metrics(self) -> Page:

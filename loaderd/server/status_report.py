@@ -16,7 +16,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
-from loaderd.core.snapshot import SessionSnapshot, StreamSnapshot, WorkerSnapshot
+from loaderd.core.snapshot import (
+    GroupSnapshot,
+    SessionSnapshot,
+    StreamSnapshot,
+    WorkerSnapshot,
+)
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import ForkServerStatus, ProcessStatus
 from loaderd.system.logs import LoggedEvent
@@ -100,7 +105,7 @@ class SessionStatus:
         world_size: Ranks of its training.
         batch_size: Rows per batch, as it asked for.
         prefetch: Finished batches ahead of the trainer, at most.
-        bytes: Shared memory of its segment.
+        bytes: Shared memory of its segment, which may be that of its group.
         attached: Whether its memory has been reserved.
         progress: None until it is attached.
     """
@@ -210,6 +215,7 @@ class DaemonStatus:
         restarts: Workers that were started in place of another, by what became of that: "start",
             "crash", "killed", "hung", "stopped" or "memory".
         events: What has happened lately, newest last.
+        groups: Sessions that share their batches.
         cut: Names of the lists that were shortened to fit into a message.
     """
 
@@ -238,6 +244,7 @@ class DaemonStatus:
     errors: tuple[str, ...] = ()
     restarts: dict[str, int] = field(default_factory=dict)
     events: tuple[LoggedEvent, ...] = ()
+    groups: tuple[GroupSnapshot, ...] = ()
     cut: tuple[str, ...] = field(default=(), metadata=IF_ANY)
 
     def to_json(self) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import functools
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from loaderd.system.fork_hooks import closed_in_children
@@ -94,6 +96,27 @@ class SegmentStore:
         """
         held = self._held.get(segment)
         return os.pread(held.fd, size, offset) if held is not None and held.fd >= 0 else b""
+
+    @contextmanager
+    def lent(self, segment: int, *, writable: bool) -> Iterator[int]:
+        """A descriptor of a segment, to be copied and handed to a client.
+
+        Without /proc it is writable all the same.
+
+        Args:
+            segment: Its number. It has been reserved.
+            writable: False: who gets it can map it for reading only.
+        """
+        own = fd = self._held[segment].fd
+        if not writable:
+            with suppress(OSError):
+                os.fchmod(own, stat.S_IRUSR)  # nor can another user open it again for writing
+                fd = os.open(f"/proc/self/fd/{own}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield fd
+        finally:
+            if fd != own:
+                os.close(fd)
 
     def free(self, segment: int) -> None:
         """Forget the segment: nobody of ours maps it any longer. Idempotent."""

@@ -80,6 +80,8 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "parts": ((PartConfig("/data/a", {"layout": "raw"}),), {"layout"}),
     "bucket_by": (None, set()),  # see below
     "max_tokens": (5, {"max_tokens"}),
+    "share": (True, set()),  # nobody's bytes change
+    "share_window": (5, set()),
     "transforms": ((TransformConfig("hflip", None, {"p": 0.5}),), {"transforms"}),
     "survey": ({}, set()),
     "sources": ((), set()),
@@ -172,6 +174,12 @@ def test_the_seed_is_the_sessions_own_where_it_has_one() -> None:
     stream = OpenedStream(replace(PLAN, seed=3), FACTS)
     assert admit(HELLO, stream, 1).seed == 3
     assert admit(replace(HELLO, seed=5), stream, 1).seed == 5
+
+
+def test_replayed_batches_are_shared_with_nobody() -> None:
+    stream, asking = OpenedStream(PLAN, FACTS), replace(HELLO, shared="yes")
+    assert admit(asking, stream, 1).share_window == 8
+    assert admit(asking, stream, 1, replay=True).share_window == 0
 
 
 def test_skip_on_several_ranks_is_refused_with_both_ways_out() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from loaderd.core.assessment import Rates
 from loaderd.core.histogram import Durations
-from loaderd.core.snapshot import SessionSnapshot, StreamSnapshot, WorkerSnapshot
+from loaderd.core.snapshot import GroupSnapshot, SessionSnapshot, StreamSnapshot, WorkerSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import ForkServerStatus, ProcessStatus
 from loaderd.server.status_report import (
@@ -88,6 +88,7 @@ STATUS = DaemonStatus(
     errors=("one",),
     restarts={"crash": 2},
     events=(LoggedEvent(0.25, "warning", "worker_ended", "worker 1 has ended: SIGSEGV"),),
+    groups=(GroupSnapshot(4, "train", (5, 7), 8, 30, 55, 25, {"free": 13, "ready": 1}, (1,)),),
 )  # fmt: skip
 
 
@@ -100,7 +101,7 @@ def test_what_is_read_is_what_was_written() -> None:
 def test_the_keys_that_scripts_read_stay_what_they_are() -> None:
     plain = json.loads(STATUS.to_json())
     assert sorted(plain) == [
-        "config", "cpu_s", "doing", "errors", "events", "failed", "garbage", "jobs", "lost_s", "memory", "native", "pid", "pool", "quarantine",
+        "config", "cpu_s", "doing", "errors", "events", "failed", "garbage", "groups", "jobs", "lost_s", "memory", "native", "pid", "pool", "quarantine",
         "restarts", "schedule_s", "sessions", "socket", "state", "status_version", "streams", "turns", "verdict", "version", "workers",
     ]  # fmt: skip
     assert sorted(plain["streams"]["train"]) == [
@@ -113,6 +114,9 @@ def test_the_keys_that_scripts_read_stay_what_they_are() -> None:
     ]  # fmt: skip
     assert sorted(plain["workers"][0]) == [
         "anon_bytes", "doing", "jobs", "key", "name", "pid", "place", "process", "row", "seconds", "stack", "stage", "state", "stream", "worker",
+    ]  # fmt: skip
+    assert sorted(plain["groups"][0]) == [
+        "group", "hits", "made", "segments", "sessions", "share_window", "slots", "stream", "told",
     ]  # fmt: skip
     assert plain["pool"]["template"] == {"pid": 11, "ready": True, "stopped": False}
     assert plain["streams"]["train"]["fields"] == [

@@ -5,6 +5,7 @@ shared memory, the loop.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -126,11 +127,14 @@ class Segments:
                 self.free(segment.segment)
                 done(-1, OSError(28, "No space left on device"))
                 return
-            rows = self._daemon.registry.sessions[session].admitted.shape.batch_size
+            rows = self._daemon.registry.memories[session].admitted.shape.batch_size
             world.memory.segments[segment.segment] = SegmentMemory(segment, session, rows)
             done(segment.segment, None)
 
         world.after(world.seeder.uniform(0, 0.3), self._daemon.run, ready)
+
+    def lent(self, segment: int, *, writable: bool) -> AbstractContextManager[int]:
+        return nullcontext(segment)
 
     def free(self, segment: int) -> None:
         held = self._held.pop(segment, None)

@@ -46,6 +46,30 @@ def test_a_reserved_segment_is_sealed_and_has_its_pages(loop: Loop, until: Until
     assert segments.live_bytes == 0
 
 
+def test_a_segment_that_many_read_can_be_written_by_none_of_them(loop: Loop, until: Until) -> None:
+    segments, answers = SegmentStore(loop), Answers()
+    segments.reserve(1, BIG, answers)
+    until(lambda: answers)
+    size = BIG.slots * BIG.slot_bytes
+    with segments.lent(7, writable=True) as own, mmap.mmap(own, size) as view:
+        assert own == answers[0][0]
+        view[0] = 1
+        with segments.lent(7, writable=False) as lent:
+            assert fcntl.fcntl(lent, fcntl.F_GET_SEALS) == SEALS
+            assert not os.get_inheritable(lent)
+            with pytest.raises(PermissionError):
+                mmap.mmap(lent, size)
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.pwrite(lent, b"2", 0)
+            read = mmap.mmap(lent, size, prot=mmap.PROT_READ)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(lent)
+        view[0] = 3
+        assert read[0] == 3
+        read.close()
+    segments.close()
+
+
 def test_a_reservation_that_fails_in_the_middle_gives_all_back(loop: Loop, until: Until) -> None:
     made: list[int] = []
 
