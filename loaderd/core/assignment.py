@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loaderd.core import quickest
 from loaderd.core.actions import (
     FreeSegment,
     GrowSegment,
@@ -42,29 +43,42 @@ class JobAssigner:
         """Give jobs to workers with room, as long as there is work.
 
         The session with the fewest finished batches ahead comes first. A batch that a trainer
-        waits for goes only to an idle worker, so that it never stands behind another job.
+        waits for goes only to an idle worker, so that it never stands behind another job. A slow
+        worker gets only rows that quicker ones would not make sooner.
         """
         state, pool, queue = self.state, self._pool, self._queue
+        held: list[SessionState] = []
         while pool.available.room and not state.draining:
             first = queue.peek()
             if first is None:
-                return
+                break
             session, item = first
             urgent = item.k == session.window.taken
             worker = pool.available.pick(second=not urgent)
             if worker is None:
-                return
-            self._job_count += 1
+                break
             stream, build = state.streams[session.stream], item.build
+            if quickest.is_held(state, session, item, worker):
+                worker = None if urgent else pool.available.quicker(pool.workers[worker])
+            if worker is None:
+                queue.pass_over(session)
+                held.append(session)
+                continue
+            self._job_count += 1
             job = build.hand_out(
                 self._job_count,
-                stream.parts(build.slice.rows, pool.size, session.window.prefetch, urgent),
+                stream.parts(build.slice.rows, pool.strength, session.window.prefetch, urgent),
+                pool.workers[worker].pace.share,
             )
             state.jobs[job.job] = RunningJob(job, worker, session, build, build.attempt)
             session.slots.tables[job.segment].writers[job.slot].add(job.job)
             pool.give(worker, job.job, state.now_s)
             state.actions.append(_send(worker, job))
             queue.served(session)
+            while held:  # the next idle worker may be the right one for them
+                queue.put(held.pop())
+        while held:
+            queue.put(held.pop())
 
     def end_job(self, number: int) -> RunningJob:
         """Take a job out of the tables, because its worker has answered or is dead.

@@ -176,20 +176,28 @@ class BatchBuild:
         """All rows are in its slot, or are known to be lost."""
         return self.place is not None and not self.todo and not self.running
 
-    def hand_out(self, job: int, parts: int) -> Job:
+    def next_rows(self, parts: int, share: float = 1.0) -> int:
+        """How many rows the next job has; the arguments are those of `hand_out`."""
+        piece = self.todo[0]
+        rows = piece.last - piece.first
+        if piece.kind is not FILL:
+            return rows
+        return min(rows, max(1, int(-(-self.slice.rows // parts) * share)))
+
+    def hand_out(self, job: int, parts: int, share: float = 1.0) -> Job:
         """Take the next piece as a job. `has_work` must be true.
 
         Args:
             job: Number of the new job.
             parts: Into how many jobs the whole batch is cut.
+            share: What part of such a job it is, at most 1: a slow worker gets less.
         """
         assert self.place is not None, "a batch without a slot has no work"
+        rows = self.next_rows(parts, share)
         piece = self.todo.popleft()
-        if piece.kind is FILL and piece.last - piece.first > 1:
-            size = max(1, -(-self.slice.rows // parts))
-            if piece.first + size < piece.last:
-                self.todo.appendleft(RowRange(FILL, piece.first + size, piece.last))
-                piece = RowRange(FILL, piece.first, piece.first + size)
+        if piece.first + rows < piece.last:
+            self.todo.appendleft(RowRange(FILL, piece.first + rows, piece.last))
+            piece = RowRange(FILL, piece.first, piece.first + rows)
         self.running[job] = piece
         excluded, lost = (), self.lost if piece.kind is COMPACT else ()
         if self.ledger.has_bad and piece.kind is not COMPACT:

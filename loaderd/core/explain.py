@@ -156,12 +156,20 @@ def _no_worker(state: SchedulerState, session: SessionState, now_s: float) -> st
                 f"{pool.last_boot_death}"
             )
         return f"workers are starting{more}{doing}{last}"
+    if pool.available.idle:
+        return (
+            "workers that are idle are slow, and a quicker one that is busy will make them sooner"
+        )
     own = sum(state.jobs[n].session is session for w in pool.workers.values() for n in w.jobs)
     busy = len(state.jobs)
     if own < busy:
         return f"workers are busy with other sessions' batches ({busy - own} of {busy} jobs)"
     if not busy:
         return "no worker is free"
+    if pool.available.idle:
+        return (
+            "workers that are idle are slow, and a quicker one that is busy will make them sooner"
+        )
     who = f"all {pool.up} workers are" if pool.up > 1 else "the only worker is"
     return f"{who} busy with this session's other rows"
 

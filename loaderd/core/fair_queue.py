@@ -61,6 +61,10 @@ class FairQueue:
             heapq.heappop(self._heap)
         return None
 
+    def pass_over(self, session: SessionState) -> None:
+        """A session is not served now, whatever its work, until it is put again."""
+        session.version += 1
+
     def served(self, session: SessionState) -> None:
         """A session has got a job: among equals it is the last one now."""
         self._count += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loaderd.core import explain
+from loaderd.core import explain, quickest
 from loaderd.core.jobs import JobKind
 from loaderd.core.sessions import SessionState
 from loaderd.core.slots import SlotState
@@ -121,7 +121,13 @@ def _progress(state: SchedulerState, s: SessionState) -> None:
         assert build.running or build.has_work, (
             f"session {s.session}: no worker makes batch {s.window.items[0].k}"
         )
-        if build.has_work and state.pool.available.idle and not state.draining:
+        idle = state.pool.available.pick(second=False)
+        if (
+            build.has_work
+            and idle is not None
+            and not state.draining
+            and not quickest.is_held(state, s, s.window.items[0], idle)
+        ):
             raise AssertionError(
                 f"session {s.session}: work at batch {s.window.items[0].k} and an idle worker"
             )

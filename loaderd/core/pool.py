@@ -51,6 +51,11 @@ class WorkerPool:
         return sum(w.life is WorkerState.UP for w in self.workers.values())
 
     @property
+    def strength(self) -> int:
+        """How many of its quickest workers would do what all of them do together."""
+        return max(1, int(self.size - self.available.shortfall + 0.5))
+
+    @property
     def settled(self) -> bool:
         """As many workers are at work as there shall be, each has done a job, and no others are."""
         return (
@@ -133,7 +138,7 @@ class WorkerPool:
         w = self.workers[worker]
         if not w.jobs:
             w.moved()
-            w.looked_s = now_s
+            w.looked_s = w.pace.begun_s = now_s
         w.jobs.append(job)
         self.available.sort(w)
 
@@ -157,6 +162,21 @@ class WorkerPool:
             self._deaths[w.pool_slot] = 0
         self.available.sort(w)
         return RetireWorker(worker) if w.life is WorkerState.RETIRING and not w.jobs else None
+
+    def measured(self, worker: int, work_s: float | None, own_s: float, now_s: float) -> None:
+        """Learn from an answer how quick a worker is.
+
+        Args:
+            worker: Number of the worker, which has answered.
+            work_s: What the job takes a usual worker; None: unknown.
+            own_s: Seconds that it worked.
+            now_s: Time of the event.
+        """
+        w = self.workers[worker]
+        tier = w.pace.tier
+        w.pace.answered(work_s, own_s, now_s)
+        if w.pace.tier != tier:
+            self.available.retiered(w)
 
     def retire(self, worker: int) -> RetireWorker | None:
         """A worker is to be replaced once it has no jobs. Returns the action if it has none now."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from loaderd.core.jobs import Stage, unstamp
+from loaderd.core.worker_pace import WorkerPace
 
 QUEUE = 2  # jobs that a worker may have: one that runs, and one that it can begin without waiting
 SLOW_S = 1.0  # a worker that has not moved for so long gets no second job
@@ -51,6 +52,7 @@ class PoolWorker:
         proven: It has answered a job, so it has opened the stream of one.
         anon_bytes: Its own memory when that was last looked at; 0 before.
         given_back: It ends because the pool became smaller.
+        pace: How quick it is.
     """
 
     worker: int
@@ -76,6 +78,7 @@ class PoolWorker:
     proven: bool = False
     anon_bytes: int = 0
     given_back: bool = False
+    pace: WorkerPace = field(default_factory=WorkerPace)
 
     @property
     def stamp(self) -> tuple[int, int, Stage]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loaderd.core import quickest
 from loaderd.core.jobs import Stage
 from loaderd.core.pool_worker import SLOW_S, PoolWorker, WorkerState
 from loaderd.core.state import RunningJob, SchedulerState
@@ -32,32 +33,38 @@ def abandoned(state: SchedulerState, w: PoolWorker, now_s: float) -> bool:
 def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
     """The job of a worker that is to be made again elsewhere, if there is one.
 
-    All of this must hold: it has not begun; it stands behind a slow job, or its worker is stopped;
-    its trainer waits for it; another worker is idle; its batch was not moved before. A batch of
-    which the worker has begun a job stays where it is.
+    Its trainer waits for it, another worker is idle, and its batch was not moved before. And one of
+    these holds: idle workers are so much quicker that they make the whole batch sooner; the job has
+    not begun, and stands behind a slow job, or its worker is stopped. A batch of which the worker
+    has begun a job stays where it is in the latter case.
 
     Args:
         state: The tables.
         w: The worker.
     """
-    if (
-        not w.jobs
-        or not state.pool.available.idle
-        or not (w.paused or (len(w.jobs) > 1 and w.quiet_s > SLOW_S))
-    ):
+    if not w.jobs or not state.pool.available.idle:
         return None
+    stands = w.paused or (len(w.jobs) > 1 and w.quiet_s > SLOW_S)
     number, _, stage = w.stamp
     begins = not w.paused or (w.jobs[0] == number and stage is not Stage.IDLE)
     begun = state.jobs[w.jobs[0]].build if begins else None
     for job in w.jobs:
         running = state.jobs[job]
-        session, build = running.session, running.build
-        waits = (
-            running.wanted
-            and not session.gone
-            and bool(session.window.items)
-            and session.window.items[0].build is build
-        )
-        if waits and not build.rescued and build is not begun and session.slots.table.free:
+        if _may_move(running) and (
+            (stands and running.build is not begun) or quickest.is_overtaken(state, w, running)
+        ):
             return running
     return None
+
+
+def _may_move(running: RunningJob) -> bool:
+    """Whether a job is of the batch that a trainer gets next, and that can be made elsewhere."""
+    session, build = running.session, running.build
+    return (
+        running.wanted
+        and not session.gone
+        and bool(session.window.items)
+        and session.window.items[0].build is build
+        and not build.rescued
+        and session.slots.table.free > 0
+    )

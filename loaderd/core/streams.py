@@ -16,7 +16,11 @@ LONG_JOB_S = 0.25  # a longer job is cut in any case, because a seek has to wait
 PIECES = 2  # jobs a worker, over all batches that a session has in the making
 PACE_WEIGHT = 0.2  # weight of the newest job in the moving average
 FROM_OUTSIDE = 1 / 8  # for how many deaths of its own doing a death from outside counts
-FILL, COMPACT = JobKind.FILL, JobKind.COMPACT  # a lookup in the class costs ten times as much
+FILL, BATCH, COMPACT = (
+    JobKind.FILL,
+    JobKind.BATCH,
+    JobKind.COMPACT,
+)  # a lookup in the class costs ten times as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,9 @@ class StreamState:
     Attributes:
         rules: What it is.
         sessions: Numbers of its sessions.
-        row_s: Seconds that a worker takes for a row, a moving average; None until it was measured.
+        row_s: Seconds that a worker takes for a row, a moving average; None until it was measured,
+            and where batches are made as a whole.
+        whole_row_s: The same where they are.
         stage_s: Seconds of all workers so far, by stage: read, decode, transform with collate,
             write. A dataset of the user's own does all its work in "read".
         batches: Batches that trainers took.
@@ -70,6 +76,7 @@ class StreamState:
     rules: StreamRules
     sessions: set[int] = field(default_factory=set[int])
     row_s: float | None = None
+    whole_row_s: float | None = None
     stage_s: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
     batches: int = 0
     bytes: int = 0
@@ -143,12 +150,18 @@ class StreamState:
             **{name: one.durations() for name, one in zip(STAGES, self.stage, strict=True)},
         }
 
-    def answered(self, job: Job, done: Done) -> None:
+    def work_s(self, rows: int) -> float | None:
+        """Seconds that a usual worker takes for rows; None until it was measured."""
+        each = self.whole_row_s if self.rules.collated else self.row_s
+        return None if each is None else rows * each
+
+    def answered(self, job: Job, done: Done, share: float = 1.0) -> None:
         """Take the measures of a finished job. Rows were finished, so deaths count from 0 again.
 
         Args:
             job: The job.
             done: The worker's answer.
+            share: How much it tells of a usual worker, at most 1.
         """
         stage_s = self.stage_s
         stage_s[0] += done.read_s
@@ -161,11 +174,13 @@ class StreamState:
             rows = job.last - job.first
             for stage, seconds in zip(self.stage, done.stage_s, strict=True):
                 stage.add(seconds / rows, rows)
+        each, weight = done.seconds / (job.last - job.first), PACE_WEIGHT * share
         if job.kind is FILL:
-            self._measured(job.last - job.first, done.seconds)
+            self.row_s = _towards(self.row_s, each, weight)
+        elif job.kind is BATCH:
+            self.whole_row_s = _towards(self.whole_row_s, each, weight)
 
-    def _measured(self, rows: int, seconds: float) -> None:
-        each = seconds / rows
-        self.row_s = (
-            each if self.row_s is None else (1 - PACE_WEIGHT) * self.row_s + PACE_WEIGHT * each
-        )
+
+def _towards(was: float | None, new: float, weight: float) -> float:
+    """A moving average."""
+    return new if was is None else (1 - weight) * was + weight * new

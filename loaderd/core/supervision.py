@@ -9,7 +9,7 @@ from loaderd.core.deadlines import Deadlines
 from loaderd.core.events import WorkerDied, WorkerDone, WorkerObservation, WorkerPoll
 from loaderd.core.fault_attribution import FaultAttribution
 from loaderd.core.fault_ledger import JobDeath
-from loaderd.core.jobs import Done, JobKind, Stage, candidate_of, same, unstamp
+from loaderd.core.jobs import Done, Job, JobKind, Stage, candidate_of, same, unstamp
 from loaderd.core.pool_worker import PoolWorker, WorkerState
 from loaderd.core.sessions import SessionState
 from loaderd.core.state import RunningJob, SchedulerState
@@ -62,7 +62,7 @@ class WorkerSupervisor:
         state, done = self._state, e.done
         retire = state.pool.answered(e.worker, done.job)
         running = self._assigner.end_job(done.job)
-        stream = state.streams[running.job.stream]
+        stream, job = state.streams[running.job.stream], running.job
         changed = (
             f"{e.other_code}; {CODE_WAY_ON}"
             if e.other_code
@@ -70,6 +70,8 @@ class WorkerSupervisor:
             if done.changed
             else ""
         )
+        delivered = not (changed or done.needs_tail or done.needs_body)
+        share = self._measure(e.worker, job, done.seconds if delivered else None)
         if changed:
             # A job of a session that has left may be older than the stream, which was opened again.
             if not running.session.gone:
@@ -78,7 +80,7 @@ class WorkerSupervisor:
             if running.wanted:
                 _outgrown(running, done)
         else:
-            stream.answered(running.job, done)
+            stream.answered(job, done, share)
             running.session.usage.answered(running.job, done)
             state.usage.done_s += done.seconds
             state.usage.jobs += 1
@@ -89,6 +91,14 @@ class WorkerSupervisor:
             self._assigner.refresh(running.session)
         if retire:
             state.actions.append(retire)
+
+    def _measure(self, worker: int, job: Job, own_s: float | None) -> float:
+        """Learn how quick a worker is. Returns how much its job tells of usual ones."""
+        pool, stream = self._state.pool, self._state.streams[job.stream]
+        tells = own_s is not None and job.kind in MAKES_ROWS
+        work_s = stream.work_s(job.last - job.first) if tells else None
+        pool.measured(worker, work_s, own_s or 0.0, self._state.now_s)
+        return pool.workers[worker].pace.share
 
     def look(self, e: WorkerPoll) -> None:
         """The workers have been looked at: check deadlines, memory, and jobs that wait in vain."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loaderd.core.actions import KillWorker, RetireWorker
 from loaderd.core.events import WorkerObservation, WorkerReady
-from loaderd_testing.scheduler_harness import SchedulerHarness
+from loaderd_testing.scheduler_harness import SchedulerHarness, done
 
 
 def test_a_trainers_batch_behind_anothers_hanging_job_is_made_elsewhere() -> None:
@@ -30,6 +30,37 @@ def test_a_trainers_batch_behind_anothers_hanging_job_is_made_elsewhere() -> Non
     harness.work(1)
     harness.work(1)
     assert harness.core.state.sessions[2].slots.tables[1].state[behind.slot].value != "ending"
+
+
+def test_the_batch_that_is_waited_for_is_made_anew_by_quick_workers_if_they_have_it_sooner() -> (
+    None
+):
+    harness = SchedulerHarness(workers=3)
+    harness.make = lambda job: done(job, seconds=0.1 * (job.last - job.first))
+    harness.attach(prefetch=1)
+    harness.finish()
+    harness.take()
+    late = harness.sent[3][0]
+    for _ in range(60):  # it has become slow since
+        harness.core.state.pool.measured(3, 1.0, 100.0, harness.now_s)
+    harness.work(1)
+    harness.look(harness.seen(2), harness.seen(3))
+    harness.work(2)
+    harness.look(harness.seen(3, late.first + 1))
+    again = [job for job in harness.jobs() if job is not late]
+    assert {job.start for job in again} == {late.start}
+    assert late.slot not in {job.slot for job in again}
+    while harness.sent[1] or harness.sent[2]:
+        harness.work(1)
+        harness.work(2)
+    harness.hear()
+    batch = harness.clients[1].take()
+    assert batch is not None
+    assert batch.slot != late.slot
+    slots = harness.core.state.sessions[1].slots.tables[1]
+    assert slots.state[late.slot].value == "ending"
+    harness.work(3)
+    assert slots.state[late.slot].value == "free"
 
 
 def test_a_job_that_a_stopped_worker_has_not_begun_is_made_elsewhere() -> None:

@@ -231,6 +231,7 @@ def some_samples(seeder: random.Random, name: str) -> Samples:
     # what is drawn kills, a stream is given up.
     if mixed:
         flaws = {index: replace(flaw, often=1.0) for index, flaw in flaws.items()}
+        sour = dict.fromkeys(sour, "raise")  # an epoch may be one batch
     certain = all(flaw.often == 1 for flaw in flaws.values())
     killers = any(flaw.how != "raise" for flaw in flaws.values())
     epoch_steps = seeder.choice([0, 0, 3, 10]) if certain and (total >= 13 or not killers) else 0

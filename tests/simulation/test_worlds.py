@@ -25,6 +25,10 @@ def test_a_mixture_of_one_sound_source_and_one_of_killers_is_no_world() -> None:
     World(289365671195).run()  # an epoch was one killer, and so the stream was given up
 
 
+def test_a_mixture_whose_every_batch_kills_its_worker_is_no_world() -> None:
+    World(70000646).run()  # each epoch was one batch, and so the stream was given up
+
+
 def test_no_disaster_changes_what_trainers_get_in_worlds_drawn_anew() -> None:
     first = 1_000_000 + secrets.randbelow(1 << 40)
     print(f"worlds {first} to {first + FRESH - 1}; each that fails says how to replay it")

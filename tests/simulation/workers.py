@@ -27,6 +27,7 @@ class Process:
     def __init__(self, world: World, worker: int, emit: Callable[[Event], None]) -> None:
         self.world = world
         self.worker = worker
+        self.slow, self.lag_s = world.pace_chance.choice(world.paces)
         self.alive = True
         self.ready = False
         self.stopped = False  # by SIGSTOP
@@ -109,7 +110,7 @@ class Process:
             return
         self.job = self.mail.popleft()
         self.started += 1
-        self._steps = self._run(self.job)
+        self._steps = self._travel(self.job) if self.lag_s else self._run(self.job)
         self._asleep += 1
         self._step(self._asleep)
 
@@ -126,7 +127,7 @@ class Process:
             return
         if duration is not FOREVER and self.alive:
             self._asleep += 1
-            self.world.after(duration, self._step, self._asleep)
+            self.world.after(duration * self.slow, self._step, self._asleep)
 
     def _answer(self, done: Done) -> None:
         assert self.job is not None
@@ -137,6 +138,13 @@ class Process:
         self.job = None
         self._emit(WorkerDone(self.worker, done))
         self._next()
+
+    def _travel(self, job: Job) -> Steps:
+        """On another host: the job goes there, and its answer comes back."""
+        yield self.lag_s / self.slow
+        done = yield from self._run(job)
+        yield self.lag_s / self.slow
+        return done
 
     def _run(self, job: Job) -> Steps:
         samples = self.world.streams[job.stream]
@@ -267,7 +275,8 @@ class Rows:
         ]
         self.bad: list[BadRow] = []
         self.replaced: list[Replaced] = []
-        self.pace = samples.row_s * (job.last - job.first)  # seconds that it tells of
+        # seconds that it tells of
+        self.pace = samples.row_s * (job.last - job.first) * process.slow
 
     def note(self, stage: Stage) -> None:
         self._process._note(self._job, self._row, stage, self._key, self._candidate)

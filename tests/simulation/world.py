@@ -30,6 +30,8 @@ from simulation.workers import Process
 MakeScheduler = Callable[..., Scheduler]
 # of a pool that finds its own number of workers: it changes its mind as often as it can
 HASTY = PoolPace(0.1, 0.3, 0.2, 2, 0.5, 0.5, 0.1)
+# (how many times as long a worker takes as usual, seconds to its host), for each worker one of them
+PACES = (((1, 0.0),), ((1, 0.0),), ((1, 0.0), (8, 0.0)), ((1, 0.0), (1, 0.02), (5, 0.1)))
 BATCHES_AFTER = 3  # that every trainer must get once the disasters are over
 # times the longest deadline in play, and so often for each trainer that has to wait for the same
 # worker
@@ -53,6 +55,8 @@ class World(Clockwork):
         # chance of its own, so that a seed's other lots are what they were
         self.pool_chance = random.Random(f"pool {seed}")
         self.most_workers = self.pool_chance.choice([0, 0, 0, 6])  # 0: as many as there are
+        self.pace_chance = random.Random(f"pace {seed}")
+        self.paces = self.pace_chance.choice(PACES)
         self.sample_timeout_s = seeder.choice([0.5, 1.5])
         self.kill_s = seeder.choice([0.5, 2.0])
         self.worker_memory = seeder.choice([0, 0, 3 << 20])

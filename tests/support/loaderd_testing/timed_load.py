@@ -40,6 +40,9 @@ class Load:
     most: int = 0
     cpus: int = 0
     worker_memory: int = 0
+    slow: int = 0
+    slowness: float = 10.0
+    lag_s: float = 0.0
     stage: str = "read_s"  # in which a worker spends its time, or "half": in reading and decoding
 
 
@@ -116,12 +119,21 @@ class TimedLoad:
                 if job.job not in self.begun:
                     self.begun.add(job.job)
                     begin_s = max(self.harness.now_s, self.free_s.get(worker, 0.0))
-                    self.free_s[worker] = begin_s + (job.last - job.first) * self.row_s()
+                    own_s = (job.last - job.first) * self.row_s() * self.slowness(worker)
+                    lag_s = self.load.lag_s if self.is_slow(worker) else 0.0
+                    self.free_s[worker] = begin_s + own_s + lag_s
                     heapq.heappush(self.ends, (self.free_s[worker], worker, job))
 
-    def done(self, job: Job) -> Done:
+    def is_slow(self, worker: int) -> bool:
+        return self.load.workers - self.load.slow < worker <= self.load.workers
+
+    def slowness(self, worker: int) -> float:
+        return self.load.slowness if self.is_slow(worker) else 1.0
+
+    def done(self, worker: int, job: Job) -> Done:
         rows, stage = job.last - job.first, self.load.stage
-        spent_s, answer = rows * self.row_s(), done(job, written=100 * rows)
+        spent_s = rows * self.row_s() * self.slowness(worker)
+        answer = done(job, written=100 * rows)
         if stage == "half":
             return replace(answer, read_s=spent_s / 2, decode_s=spent_s / 2)
         return replace(answer, **{stage: spent_s})
@@ -144,7 +156,7 @@ class TimedLoad:
             if self.ends and self.ends[0][0] <= at_s:
                 _, worker, job = heapq.heappop(self.ends)
                 harness.sent[worker].remove(job)
-                harness.step(WorkerDone(worker, self.done(job)))
+                harness.step(WorkerDone(worker, self.done(worker, job)))
             elif self.boots and self.boots[0][0] <= at_s:
                 harness.step(WorkerReady(heapq.heappop(self.boots)[1]))
             else:

@@ -1,0 +1,107 @@
+"""Which of quick and slow workers makes rows sooner."""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+
+from loaderd.core.batch_window import PlannedBatch
+from loaderd.core.pool_worker import PoolWorker
+from loaderd.core.sessions import SessionState
+from loaderd.core.state import RunningJob, SchedulerState
+
+LOOKED_AT = 32  # busy workers of which the first to be free is sought: a step's cost is bounded
+
+
+def left_s(state: SchedulerState, w: PoolWorker, last: int | None = None) -> float | None:
+    """Seconds until a worker will have answered its jobs.
+
+    One that is late is expected to be late by as much again.
+
+    Args:
+        state: The tables.
+        w: A worker with jobs.
+        last: The job that counts as its last one; None: all of them.
+
+    Returns:
+        None if it is unknown what its jobs take.
+    """
+    total_s = 0.0
+    for n, number in enumerate(w.jobs):
+        work_s = _work_s(state, state.jobs[number])
+        if work_s is None:
+            return None
+        takes_s = w.pace.takes_s(work_s)
+        total_s += abs(takes_s - (state.now_s - w.pace.begun_s)) if n == 0 else takes_s
+        if number == last:
+            break
+    return total_s
+
+
+def is_held(state: SchedulerState, session: SessionState, item: PlannedBatch, worker: int) -> bool:
+    """Whether the next rows of a batch are kept from a worker, because it is too slow for them.
+
+    It is if quicker workers, which are busy, will have made all rows up to the end of this batch
+    before it would have made its piece.
+
+    Args:
+        state: The tables.
+        session: The session.
+        item: A batch of it, with work.
+        worker: A worker with room; no quicker one is idle.
+    """
+    pool = state.pool
+    if not pool.available.mixed:
+        return False
+    w = pool.workers[worker]
+    busy = pool.available.busy_before(w.pace.tier)
+    if not busy:
+        return False
+    build, stream = item.build, state.streams[session.stream]
+    urgent = item.k == session.window.taken
+    parts = stream.parts(build.slice.rows, pool.strength, session.window.prefetch, urgent)
+    piece_s = stream.work_s(build.next_rows(parts, w.pace.share))
+    own_s = left_s(state, w)
+    if piece_s is None or own_s is None:
+        return False
+    takes_s = own_s + w.pace.takes_s(piece_s)
+    quick = sum(map(len, busy))
+    each_s = stream.work_s(_most_rows(session, item, quick)) or 0.0
+    for number in islice(chain.from_iterable(busy), LOOKED_AT):
+        other = pool.workers[number]
+        free_s = None if other.paused else left_s(state, other)
+        if free_s is not None and free_s + other.pace.takes_s(each_s) < takes_s:
+            return True
+    return False
+
+
+def _most_rows(session: SessionState, item: PlannedBatch, workers: int) -> int:
+    """How many rows each of some workers makes until a batch and those before it are there."""
+    builds = [one.build for one in session.window.items if one.k <= item.k and not one.build.whole]
+    if item.build.collated:
+        return item.build.slice.rows * -(-len(builds) // workers)
+    rows = sum(last - first for build in builds for first, last in build.missing())
+    return -(-rows // workers)
+
+
+def is_overtaken(state: SchedulerState, w: PoolWorker, running: RunningJob) -> bool:
+    """Whether idle workers make the whole batch of a job sooner than its worker does that job.
+
+    Args:
+        state: The tables.
+        w: The worker.
+        running: One of its jobs.
+    """
+    idle = state.pool.available.idle_tiers
+    if not idle or min(idle) >= w.pace.tier:
+        return False
+    build, quick = running.build, state.pool.workers[next(iter(idle[min(idle)]))]
+    rows = build.slice.rows
+    workers = 1 if build.collated else min(len(idle[min(idle)]), rows)
+    each_s = state.streams[build.stream].work_s(-(-rows // workers))
+    rest_s = left_s(state, w, running.job.job)
+    return each_s is not None and rest_s is not None and quick.pace.takes_s(each_s) < rest_s
+
+
+def _work_s(state: SchedulerState, running: RunningJob) -> float | None:
+    job = running.job
+    return state.streams[job.stream].work_s(job.last - job.first)
