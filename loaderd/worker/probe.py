@@ -23,7 +23,7 @@ from loaderd.worker.job_runner import body_bytes, collate, pack
 from loaderd.worker.sample_runner import SampleRunner, clean
 from loaderd.worker.seeding import seed_sample
 from loaderd.worker.stage_timer import Stopwatch
-from loaderd.worker.staging import staged
+from loaderd.worker.staging import explained, staged
 from loaderd.worker.streams import OpenStreams, WorkerStream
 from loaderd_wire.slots import TAIL_ROW_BYTES, FieldSpec, align
 
@@ -37,16 +37,19 @@ def probe_staged(
     open_streams: OpenStreams, line: StatusWriter, plan: StreamConfig, imported: Imported
 ) -> StreamInfo | OpenError:
     """Copy the databases of a stream, if its config says so, then open it and try it."""
+    notes: list[str] = []
     try:
-        copied = staged(plan, line)
+        copied = staged(plan, line, notes.append)
     except SourceError as error:
         line.idle()
         return OpenError(plan.name, "data", clean(str(error)), "")
     open_streams.plan(copied)
     found = probe(plan.name, open_streams, line, copied, imported)
-    if copied is plan or isinstance(found, OpenError):
+    if copied is plan:
         return found
-    return replace(found, plan=copied.to_json())
+    if isinstance(found, OpenError):
+        return replace(found, text=explained(copied, found.text))
+    return replace(found, plan=copied.to_json(), warnings=(*map(clean, notes), *found.warnings))
 
 
 def probe(

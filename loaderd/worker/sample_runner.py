@@ -18,6 +18,7 @@ from loaderd.engine.scoreboard import StatusWriter
 from loaderd.worker.row_seeder import RowSeeder
 from loaderd.worker.seeding import seed_epoch
 from loaderd.worker.stage_timer import Stopwatch
+from loaderd.worker.staging import explained
 from loaderd.worker.stored_picture import stored_picture
 from loaderd.worker.streams import WorkerStream
 from loaderd_wire.errors import BadSample
@@ -361,7 +362,7 @@ class SampleRunner:
             position,
             fault.stage,
             fault.error,
-            clean(message)[:MAX_MESSAGE],
+            clean(explained(self._stream.plan, message))[:MAX_MESSAGE],
             clean(trace),
             substitute,
         )

@@ -19,6 +19,7 @@ from loaderd.worker import process_setup
 from loaderd.worker.generator_watch import GeneratorUse
 from loaderd.worker.order_cache import OrderCache
 from loaderd.worker.seeding import seed_build
+from loaderd.worker.staging import explained
 from loaderd_wire.slots import FieldSpec
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class WorkerStream:
 
     def changed(self) -> str:
         """ "" or what is no longer as it was, path, old and new."""
-        return self.source.changed() or self.differs
+        return explained(self.plan, self.source.changed() or self.differs)
 
     def first_indices(self, count: int) -> np.ndarray:
         """The first samples of the split as stored, whatever the shuffle.
@@ -182,7 +183,8 @@ class OpenStreams:
             ) as error:  # whatever it is, a file that is not what it was comes first
                 changed = _changed_since(plan, use)
                 if changed:
-                    raise DataChanged(f"{changed}; now it cannot be opened: {error}") from None
+                    text = explained(self._plans[name], changed)
+                    raise DataChanged(f"{text}; now it cannot be opened: {error}") from None
                 raise
             try:
                 order = _order(plan, source, use, tick)

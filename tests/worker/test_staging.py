@@ -16,10 +16,10 @@ from loaderd.core.jobs import Stage
 from loaderd.data.errors import SourceError
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
-from loaderd.engine.messages import OpenError
+from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.server.source_changes import data_changed
 from loaderd.server.stream_catalog import OpenedStream
-from loaderd.worker.staging import staged
+from loaderd.worker.staging import explained, staged
 from loaderd_testing.engine_harness import Workshop
 from loaderd_testing.sample_builders import write_own
 
@@ -56,7 +56,7 @@ def database(path: Path, first: int) -> str:
 
 def test_a_stream_without_a_stage_is_read_where_it_is(tmp_path: Path) -> None:
     plan = StreamConfig("t", lmdb=database(tmp_path / "a.lmdb", 0))
-    assert staged(plan, Board()) is plan
+    assert staged(plan, Board(), print) is plan
     assert plan.stored_at == plan.lmdb
 
 
@@ -65,7 +65,7 @@ def test_how_much_of_all_copies_is_there_is_told(tmp_path: Path, stage: StageCon
         database(tmp_path / f"{name}.lmdb", 0)
     board = Board()
     parts = (PartConfig(str(tmp_path / "*.lmdb")),)
-    plan = staged(StreamConfig("t", parts=parts, stage=stage), board)
+    plan = staged(StreamConfig("t", parts=parts, stage=stage), board, print)
     total = sum(Path(path).stat().st_size for path in plan.copies.values()) / 1000
     assert board.texts[0] == f"staging 0 of {total:.3g} kB"
     assert f"staging {total / 2:.3g} of {total:.3g} kB" in board.texts
@@ -79,7 +79,7 @@ def test_several_databases_keep_their_names_and_their_order(
     for number, name in enumerate("ba"):
         database(tmp_path / f"{name}.lmdb", 20 * number)
     before = StreamConfig("t", parts=(PartConfig(str(tmp_path / "*.lmdb")),), stage=stage)
-    plan = StreamConfig.from_json(staged(before, Board()).to_json())
+    plan = StreamConfig.from_json(staged(before, Board(), print).to_json())
     with Source(before) as original:
         names, identity = original.parts, original.identity
     for name in "ab":
@@ -94,19 +94,19 @@ def test_the_sources_of_a_mixture_are_copied_each_once(tmp_path: Path, stage: St
     mixed = StreamConfig(
         "m", of={"a": 1, "b": 1}, sources=(one, replace(one, name="b")), stage=stage
     )
-    first, second = staged(mixed, Board()).sources
+    first, second = staged(mixed, Board(), print).sources
     assert first.copies == second.copies
     assert first.stored_at != first.lmdb
 
 
 def test_a_dataset_is_no_file_to_copy(stage: StageConfig) -> None:
     plan = StreamConfig("t", dataset="made:Up", stage=stage)
-    assert staged(plan, Board()) is plan
+    assert staged(plan, Board(), print) is plan
 
 
 def test_a_database_that_is_not_there_is_named(tmp_path: Path, stage: StageConfig) -> None:
     with pytest.raises(SourceError, match=r"none\.lmdb: there is no such file"):
-        staged(StreamConfig("t", lmdb=str(tmp_path / "none.lmdb"), stage=stage), Board())
+        staged(StreamConfig("t", lmdb=str(tmp_path / "none.lmdb"), stage=stage), Board(), print)
 
 
 def test_workers_read_from_the_copy_and_a_stream_without_room_is_not_opened(
@@ -128,3 +128,44 @@ def test_workers_read_from_the_copy_and_a_stream_without_room_is_not_opened(
     done = shop.run(1, shop.job("train", 20))
     assert (done.changed, done.bad) == ("", ())
     assert pond.field(0, "y", 20).tolist() == list(range(5, 25))
+
+
+def test_a_copy_that_is_damaged_or_gone_is_told_with_its_original(
+    build: Build, tmp_path: Path, stage: StageConfig
+) -> None:
+    path = database(tmp_path / "a.lmdb", 5)
+    shop = build(StreamConfig("train", lmdb=path, stage=stage))
+    facts = shop.facts("train")
+    copy = Path(StreamConfig.from_json(facts.plan).copies[path])
+    shop.start(1)
+    shop.pond(facts, 20)
+    copy.rename(copy.with_name("away"))
+    done = shop.run(1, shop.job("train", 20))
+    assert done.changed.startswith(f"{copy}: ")
+    told = f"(it is the staged copy of {path}: remove it, and the next start copies it again)"
+    assert told in done.changed
+
+
+def test_a_copy_that_was_damaged_is_noted_with_the_stream(
+    build: Build, tmp_path: Path, stage: StageConfig
+) -> None:
+    path = database(tmp_path / "a.lmdb", 5)
+    shop = build(StreamConfig("train", lmdb=path, stage=stage))
+    before = shop.facts("train")
+    copy = StreamConfig.from_json(before.plan).copies[path]
+    with open(copy, "r+b") as file:
+        file.write(b"damage")
+    after = shop.open("train")
+    assert isinstance(after, StreamInfo)
+    (note,) = after.warnings
+    assert note.startswith(f"{copy}, the staged copy of {path}, was damaged")
+    assert after.identity == before.identity
+
+
+def test_only_a_text_that_names_a_copy_is_explained() -> None:
+    one = StreamConfig("a", lmdb="/data/a.lmdb", copies={"/data/a.lmdb": "/local/a-1.mdb"})
+    mixed = StreamConfig("m", of={"a": 1}, sources=(one,))
+    assert explained(mixed, "/data/a.lmdb: is cut short") == "/data/a.lmdb: is cut short"
+    assert explained(mixed, "/local/a-1.mdb: is cut short").endswith(
+        "(it is the staged copy of /data/a.lmdb: remove it, and the next start copies it again)"
+    )

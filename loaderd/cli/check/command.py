@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     classes: some_samples.Classes = {}
     with _opened(args.bad) as bad:
         if args.all:
-            from loaderd.cli.check import all_samples
+            from loaderd.cli.check import all_samples, staged_copies
 
             # Of a mixture each source is gone through, and some samples of it as a whole.
             mixed = {name for plan in streams for name in plan.of}
@@ -46,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
                 else all_samples.check(settings, plan, bad, classes, anew=args.anew)
                 for plan in streams
             )
+            if code != BROKEN_OFF:
+                code = max(code, staged_copies.check(settings, streams))
         else:
             code = worst(
                 some_samples.check(

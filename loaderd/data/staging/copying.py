@@ -2,7 +2,9 @@
 
 The file is read in pieces. What has been written is on the disk before its hash goes into the file
 of sums, so whoever finds both after a kill goes on behind the last one. In the end the copy is read
-from the disk and each piece compared with the hash of what was read.
+from the disk and each piece compared with the hash of what was read. So it is again where the
+system says that the copy has changed since, or where that was long ago. A copy that is damaged
+becomes a part again, and its wrong pieces are copied from the database.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from loaderd.data.errors import NO_ROOM, SourceError
+from loaderd.data.errors import NO_ROOM, SourceError, reading
 from loaderd.data.lmdb.file_facts import FileFacts, open_file, read_facts
-from loaderd.data.staging.folder import COPY, PART, SUMS, StageFolder, take_lock
+from loaderd.data.staging.folder import COPY, PART, SUMS, StageFolder
+from loaderd.data.staging.own_files import is_at, open_own, take_lock
 
 PIECE = 32 << 20  # bytes with a hash of their own
 READ = 4 << 20  # bytes at once: between two of them it is told how far the copy is
@@ -24,15 +28,17 @@ STEM = 40  # characters of the database's name
 TRIES = 2  # to write a piece so that the disk returns it
 
 Tick = Callable[[str, int, int], object]  # what is done ("staging", "checking"), bytes of it, of
+Note = Callable[[str], object]
 
 
-def copy_of(path: str, folder: StageFolder, tick: Tick) -> str:
-    """The copy of a database, made now if there is none.
+def copy_of(path: str, folder: StageFolder, tick: Tick, note: Note) -> str:
+    """The copy of a database, made now if there is none, and made good if it is damaged.
 
     Args:
         path: Path of the database.
         folder: Where copies lie.
         tick: Told how far it is.
+        note: Told of a copy that was damaged.
 
     Returns:
         The path of the copy.
@@ -45,15 +51,66 @@ def copy_of(path: str, folder: StageFolder, tick: Tick) -> str:
         facts = read_facts(fd, file)
         made = _CopyMaker(file, fd, facts, folder, tick)
         try:
-            return made.whole()
+            copy = made.whole()
         except OSError as error:
-            raise SourceError(f"{folder.path}: cannot copy {file}: {error.strerror}") from None
+            where = f"{error.filename}: " if error.filename else ""
+            raise SourceError(
+                f"{folder.path}: cannot copy {file}: {where}{error.strerror}; if the folder was "
+                "removed meanwhile, start again, else set another [daemon] stage"
+            ) from None
+    finally:
+        os.close(fd)
+    if made.damaged:
+        note(
+            f"{copy}, the staged copy of {file}, was damaged; {made.rewritten} of {made.pieces} "
+            "pieces were copied again. If no program wrote to it, look at the disk"
+        )
+    return copy
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A copy, and whether it is as it was written."""
+
+    copy: str
+    right: bool
+
+
+def compared(path: str, folder: StageFolder, tick: Tick) -> Compared | None:
+    """Compare the copy of a database with the hashes of its pieces, and change nothing in it.
+
+    A daemon that starts compares it, too, if it was not right.
+
+    Args:
+        path: Path of the database.
+        folder: Where copies lie.
+        tick: Told how far it is.
+
+    Returns:
+        What was found; None if there is no copy.
+
+    Raises:
+        SourceError: The database or the copy cannot be read.
+    """
+    fd, file = open_file(path)
+    try:
+        facts = read_facts(fd, file)
+        copy = folder.file(name_of(file, facts), COPY)
+        if not os.path.lexists(copy):
+            return None
+        with reading(copy):
+            return Compared(copy, _CopyMaker(file, fd, facts, folder, tick).compare(copy))
     finally:
         os.close(fd)
 
 
 class _CopyMaker:
-    """The copy of an open file."""
+    """The copy of an open file.
+
+    Attributes:
+        damaged: There was a copy, and it was not right.
+        rewritten: Pieces that were copied again because of that.
+    """
 
     def __init__(
         self, file: str, fd: int, facts: FileFacts, folder: StageFolder, tick: Tick
@@ -68,39 +125,74 @@ class _CopyMaker:
         self._used = facts.page * facts.pages
         self._part = -1
         self._sums = -1
+        self.damaged = False
+        self.rewritten = 0
 
     def whole(self) -> str:
         """The path, once it is whole."""
-        copy, part = self._folder.file(self._name, COPY), self._folder.file(self._name, PART)
-        self._folder.use(self._name, lambda: self._tick("waiting to stage", 0, self._used))
-        while not os.path.exists(copy):
-            self._part = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
+        copy = self._folder.file(self._name, COPY)
+        part = self._folder.file(self._name, PART)
+        self._folder.use(self._name, lambda who: self._tick(f"waiting for {who}", 0, self._used))
+        while not (self._folder.is_trusted(self._name) and self._is_same(copy)):
+            path = copy if os.path.lexists(copy) else part
+            with _open(path) as self._part:
                 take_lock(self._part, self._others)
-                # who had it before has renamed or removed it
-                if os.path.exists(part) and os.path.samestat(os.fstat(self._part), os.stat(part)):
-                    self._make(part, copy)
-            finally:
-                os.close(self._part)
+                if not is_at(self._part, path):  # who had it before has renamed or removed it
+                    continue
+                with _open(self._folder.file(self._name, SUMS)) as self._sums:
+                    if path == part or not self._is_right():
+                        if os.fstat(self._part).st_nlink > 1:  # what has another name is not ours
+                            os.unlink(path)
+                            continue
+                        self._make(path)
+                self._folder.trust(self._name)
+                break
         return copy
 
-    def _others(self) -> None:
-        """Another process makes it: tell how far that is."""
-        try:
-            done = os.stat(self._folder.file(self._name, SUMS)).st_size // SUM * PIECE
-        except FileNotFoundError:
-            done = 0
-        self._tick("waiting for another process that is staging", min(done, self._used), self._used)
-
-    def _make(self, part: str, copy: str) -> None:
+    def compare(self, copy: str) -> bool:
+        """Whether the copy is right. If not, nobody trusts it any longer."""
         sums = self._folder.file(self._name, SUMS)
+        with _open(copy) as self._part, _open(sums) as self._sums:
+            right = self._is_right()
+        if not right:
+            self._folder.distrust(self._name)
+        return right
+
+    def _is_same(self, copy: str) -> bool:
+        """Whether the copy says of itself what the database does."""
+        with _open(copy) as fd, contextlib.suppress(SourceError):
+            found = replace(read_facts(fd, copy), device=self._facts.device)
+            return replace(found, inode=self._facts.inode).content == self._facts.content
+        return False
+
+    def _others(self, who: str) -> None:
+        """Another process makes it or looks at it: tell how far that is."""
+        done, what = self._folder.told(self._name)
+        self._tick(f"waiting for {who}: {what}".rstrip(" :"), min(done, self._used), self._used)
+
+    def _does(self, what: str, done: int) -> None:
+        self._folder.tell(self._name, what, done)
+        self._tick(what, done, self._used)
+
+    def _is_right(self) -> bool:
+        """Whether the copy that is open has the size and the bytes that it was written with."""
+        sized = os.fstat(self._part).st_size == self._facts.size
+        return sized and all(map(self._is_right_piece, range(self.pieces)))
+
+    def _make(self, path: str) -> None:
+        """Make the copy of the part, or of a copy that is damaged."""
+        copy, part = self._folder.file(self._name, COPY), self._folder.file(self._name, PART)
+        self.damaged = path == copy
+        os.rename(path, part)
         self._folder.reserve(
-            self._part, self._name, self._used, lambda: self._tick("staging", 0, self._used)
+            self._part,
+            self._name,
+            self._used,
+            lambda who: self._tick(f"waiting for {who}", 0, self._used),
         )
-        self._sums = os.open(sums, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             done = os.fstat(self._sums).st_size // SUM
-            for number in range(done, self._pieces):
+            for number in range(done, self.pieces):
                 self._write(number)
             self._check()
         except OSError as error:
@@ -111,16 +203,14 @@ class _CopyMaker:
                 f"{part}: no space left on the disk ({error.strerror}); free some, or set another "
                 "[daemon] stage"
             ) from None
-        finally:
-            os.close(self._sums)
         os.ftruncate(self._part, self._facts.size)
         os.fsync(self._part)
         self._unchanged()
         os.rename(part, copy)
-        os.unlink(sums)
 
     @property
-    def _pieces(self) -> int:
+    def pieces(self) -> int:
+        """How many pieces a copy has."""
         return -(-self._used // PIECE)
 
     def _span(self, number: int) -> tuple[int, int]:
@@ -131,9 +221,14 @@ class _CopyMaker:
         """Copy a piece, and note its hash once it is on the disk."""
         begin, size = self._span(number)
         digest = hashlib.blake2b(digest_size=SUM)
+        self.rewritten += self.damaged
         for at in range(begin, begin + size, READ):
-            self._tick("staging", at, self._used)
-            data = self._read(self._source, self._file, at, min(READ, begin + size - at))
+            self._does("staging", at)
+            with reading(self._file):
+                data = _read(self._source, at, min(READ, begin + size - at))
+            if len(data) < min(READ, begin + size - at):
+                self._folder.forget(self._name)
+                raise SourceError(f"{self._file}: was cut short while it was copied; start again")
             digest.update(data)
             written = 0
             while written < len(data):
@@ -143,9 +238,9 @@ class _CopyMaker:
 
     def _check(self) -> None:
         """Compare what the disk has with what was read, piece by piece."""
-        for number in range(self._pieces):
+        for number in range(self.pieces):
             for _ in range(TRIES):
-                if self._is_right(number):
+                if self._is_right_piece(number):
                     break
                 self._write(number)
             else:
@@ -154,25 +249,15 @@ class _CopyMaker:
                     "were written; set [daemon] stage to another disk"
                 )
 
-    def _is_right(self, number: int) -> bool:
+    def _is_right_piece(self, number: int) -> bool:
         begin, size = self._span(number)
         digest = hashlib.blake2b(digest_size=SUM)
         # from the disk, not from what the kernel remembers of the write
         os.posix_fadvise(self._part, begin, size, os.POSIX_FADV_DONTNEED)
         for at in range(begin, begin + size, READ):
-            self._tick("checking the staged copy,", at, self._used)
-            name = self._folder.file(self._name, PART)
-            digest.update(self._read(self._part, name, at, min(READ, begin + size - at)))
+            self._does("checking the staged copy,", at)
+            digest.update(_read(self._part, at, min(READ, begin + size - at)))
         return digest.digest() == os.pread(self._sums, SUM, number * SUM)
-
-    def _read(self, fd: int, file: str, at: int, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = os.pread(fd, size - len(data), at + len(data))
-            if not more:
-                raise SourceError(f"{file}: was cut short while it was copied; start again")
-            data += more
-        return data
 
     def _unchanged(self) -> None:
         """Raise SourceError if the database is not what it was when its copy was begun."""
@@ -181,6 +266,23 @@ class _CopyMaker:
                 return
         self._folder.forget(self._name)
         raise SourceError(f"{self._file}: was written to while it was copied; start again")
+
+
+@contextlib.contextmanager
+def _open(path: str) -> Iterator[int]:
+    fd = open_own(path)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _read(fd: int, at: int, size: int) -> bytes:
+    """So many bytes from there on; fewer at the end of the file."""
+    data = b""
+    while len(data) < size and (more := os.pread(fd, size - len(data), at + len(data))):
+        data += more
+    return data
 
 
 def name_of(file: str, facts: FileFacts) -> str:

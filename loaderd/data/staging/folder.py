@@ -1,11 +1,12 @@
 """The folder of copies on a local disk, which all daemons of a user on a host share.
 
-NAME.mdb    a whole copy, compared with what was read; never written to again
-NAME.part   one that is being made, locked by who makes it (`copying.py`)
-NAME.sums   how far that is
-NAME.used   its time says when the copy was used last
-USER.users  the copies that a daemon uses, a name a line, locked by the daemon while it lives
-lock        held for moments by who changes what is there
+NAME.mdb      a whole copy, compared with what was read; written to only if it is damaged
+NAME.part     one that is being made, locked by who makes it (`copying.py`)
+NAME.sums     a hash of each piece that has been written
+NAME.checked  what the system said of the copy when it was compared last, and when that was
+NAME.used     its time says when the copy was used last; what is being done with it
+USER.users    the copies that a daemon uses, a name a line, locked by the daemon while it lives
+lock          held for moments by who changes what is there
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ import fcntl
 import os
 import stat
 import struct
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
+from typing import TextIO
 
 from loaderd.config.staging import StageConfig
 from loaderd.data.errors import SourceError
+from loaderd.data.staging.own_files import open_own, take_lock
 from loaderd.system.cache_folder import age_s
 
-COPY, PART, SUMS, USED, USERS = ".mdb", ".part", ".sums", ".used", ".users"
-UNFINISHED = (PART, SUMS, USED)  # what goes with a copy that cannot be made
+COPY, PART, SUMS, CHECKED, USED, USERS = ".mdb", ".part", ".sums", ".checked", ".used", ".users"
+UNFINISHED = (PART, SUMS, CHECKED, USED)  # what goes with a copy that cannot be made
+CHECKED_S = 30 * 86_400  # a copy that was compared longer ago is compared again
 LIST_S = 86_400  # an unlocked list of users that is older is of a daemon that has gone
 FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
-LOCKED_S = 0.1  # between two tries to get a lock: the kernel has none with a time limit
 
 
 class StageFolder:
@@ -67,28 +69,60 @@ class StageFolder:
         """Path of a file of the copy `name`."""
         return os.path.join(self.path, name + end)
 
-    def use(self, name: str, tick: Callable[[], object]) -> None:
+    def use(self, name: str, tick: Callable[[str], object]) -> None:
         """Say that this daemon uses a copy: nobody removes it while the daemon lives.
 
         Args:
             name: Of the copy, which need not be there yet.
-            tick: Called while others hold the folder.
+            tick: Told who holds the folder while others do.
         """
-        users = self.file(self._config.user, USERS)
-        with self._locked(tick), open(users, "a+", encoding="utf-8") as file:
-            file.seek(0)
-            if name not in file.read().split():
-                file.write(f"{name}\n")
-            self._touch(name)
+        with self._locked(tick), self._own(name, USED) as used:
+            os.utime(used.fileno())
+            with self._own(self._config.user, USERS) as file:
+                if name not in file.read().split():
+                    file.write(f"{name}\n")
 
-    def reserve(self, fd: int, name: str, need: int, tick: Callable[[], object]) -> None:
+    def is_trusted(self, name: str) -> bool:
+        """Whether a copy is what it was when it was compared, which was not long ago."""
+        try:
+            found = os.lstat(self.file(name, COPY))
+        except FileNotFoundError:
+            return False
+        with self._own(name, CHECKED) as file:
+            known, since_s = file.read(), age_s(os.fstat(file.fileno()).st_mtime)
+        return stat.S_ISREG(found.st_mode) and known == _state(found) and since_s < CHECKED_S
+
+    def trust(self, name: str) -> None:
+        """Note that a copy has just been compared, and is right."""
+        with self._own(name, CHECKED) as file:
+            file.truncate()
+            file.write(_state(os.lstat(self.file(name, COPY))))
+
+    def distrust(self, name: str) -> None:
+        """Note that a copy is not right."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.file(name, CHECKED))
+
+    def tell(self, name: str, what: str, done: int) -> None:
+        """Let other processes know what is being done with a copy, and how many bytes are done."""
+        with self._own(name, USED) as file:
+            file.truncate()
+            file.write(f"{done} {what}")
+
+    def told(self, name: str) -> tuple[int, str]:
+        """What has been told last."""
+        with self._own(name, USED) as file:
+            done, _, what = file.read().partition(" ")
+        return (int(done), what) if done.isdecimal() else (0, "")
+
+    def reserve(self, fd: int, name: str, need: int, tick: Callable[[str], object]) -> None:
         """Take the space of a copy, for which unused copies may have to go.
 
         Args:
             fd: The file that it is written to.
             name: Of the copy.
             need: Bytes.
-            tick: Called while others hold the folder.
+            tick: Told who holds the folder while others do.
 
         Raises:
             SourceError: There is not enough space; the text has the numbers.
@@ -130,9 +164,8 @@ class StageFolder:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.file(name, end))
 
-    def _touch(self, name: str) -> None:
-        with open(self.file(name, USED), "a", encoding="utf-8"):
-            os.utime(self.file(name, USED))
+    def _own(self, name: str, end: str) -> TextIO:
+        return os.fdopen(open_own(self.file(name, end)), "r+", encoding="utf-8", errors="replace")
 
     # -- what is there; the folder is locked
 
@@ -153,11 +186,11 @@ class StageFolder:
 
     def _in_use(self, user: str) -> list[str]:
         """The copies that a daemon uses; none if it is dead."""
-        with open(self.file(user, USERS), encoding="utf-8") as file:
+        with self._own(user, USERS) as file:
             if _is_locked(file.fileno()):
                 return file.read().split()
             if age_s(os.fstat(file.fileno()).st_mtime) > LIST_S:
-                os.unlink(file.name)
+                os.unlink(self.file(user, USERS))
             return []
 
     def _remove(self, copy: _StoredCopy) -> None:
@@ -174,8 +207,8 @@ class StageFolder:
         return total
 
     @contextlib.contextmanager
-    def _locked(self, tick: Callable[[], object]) -> Iterator[None]:
-        fd = os.open(self.file("lock", ""), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _locked(self, tick: Callable[[str], object]) -> Iterator[None]:
+        fd = open_own(self.file("lock", ""))
         try:
             take_lock(fd, tick)
             yield
@@ -205,12 +238,7 @@ class StageClaim:
         """
         self._folder = StageFolder(config)
         self._path = self._folder.file(config.user, USERS)
-        try:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise SourceError(
-                f"{self._path}: {error.strerror}; set another [daemon] stage"
-            ) from None
+        self._fd = open_own(self._path)
         if not _is_locked(self._fd):  # of an earlier daemon; in another container one may live
             os.ftruncate(self._fd, 0)
         fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_RDLCK, 0, 0, 0, 0))
@@ -234,20 +262,15 @@ class StageClaim:
         self.close()
 
 
-def take_lock(fd: int, tick: Callable[[], object]) -> None:
-    """Take the lock of a file, and call `tick` while others have it."""
-    while True:
-        try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tick()
-            time.sleep(LOCKED_S)
-
-
 def _is_locked(fd: int) -> bool:
     """Whether a daemon holds this list. Nothing is locked to find out."""
     asked = FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0)
     return FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK
+
+
+def _state(found: os.stat_result) -> str:
+    """What is another after each change of a file."""
+    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}\n"
 
 
 def _bytes(fd: int) -> int:

@@ -44,7 +44,7 @@ class Disk:
     def reserve(self, folder: StageFolder, need: int = MB) -> None:
         fd = os.open(folder.file("new", ".part"), os.O_RDWR | os.O_CREAT)
         try:
-            folder.reserve(fd, "new", need, lambda: None)
+            folder.reserve(fd, "new", need, lambda who: None)
         finally:
             os.close(fd)
 
@@ -67,8 +67,8 @@ def test_the_longest_unused_copy_goes_first_with_what_lies_beside_it(disk: Disk)
 def test_a_copy_that_a_living_daemon_uses_stays(disk: Disk) -> None:
     disk.add("a", "b", "c")
     disk.claim("them")
-    disk.folder("them").use("a", lambda: None)
-    disk.folder("dead").use("b", lambda: None)
+    disk.folder("them").use("a", lambda who: None)
+    disk.folder("dead").use("b", lambda who: None)
     os.utime(disk.folder().file("b", ".used"), (1, 1))
     disk.reserve(disk.folder(limit=int(3.2 * MB)))
     assert disk.copies() == ["a", "c"]
@@ -77,7 +77,7 @@ def test_a_copy_that_a_living_daemon_uses_stays(disk: Disk) -> None:
 def test_what_a_daemon_used_is_free_when_it_has_gone(disk: Disk) -> None:
     disk.add("a", "b")
     disk.claim("them")
-    disk.folder("them").use("a", lambda: None)
+    disk.folder("them").use("a", lambda who: None)
     os.utime(disk.folder().file("a", ".used"), (1, 1))
     disk.claims.pop().close()
     assert os.stat(disk.folder().file("a", ".used")).st_mtime > 2000, "used until it was closed"
@@ -87,7 +87,7 @@ def test_what_a_daemon_used_is_free_when_it_has_gone(disk: Disk) -> None:
 
 def test_a_new_daemon_does_not_hold_what_an_earlier_one_used(disk: Disk) -> None:
     disk.add("a")
-    disk.folder("us").use("a", lambda: None)
+    disk.folder("us").use("a", lambda who: None)
     disk.claim("us")
     disk.reserve(disk.folder(limit=int(1.2 * MB)))
     assert disk.copies() == []
@@ -96,7 +96,7 @@ def test_a_new_daemon_does_not_hold_what_an_earlier_one_used(disk: Disk) -> None
 def test_two_containers_whose_sockets_have_one_path_hold_both(disk: Disk) -> None:
     disk.add("a")
     disk.claim("us")
-    disk.folder("us").use("a", lambda: None)
+    disk.folder("us").use("a", lambda who: None)
     disk.claim("us").close()
     disk.claims.pop()
     with pytest.raises(SourceError, match="copies in use have"):
@@ -106,7 +106,7 @@ def test_two_containers_whose_sockets_have_one_path_hold_both(disk: Disk) -> Non
 
 def test_a_limit_that_copies_in_use_leave_no_room_in_is_told_with_numbers(disk: Disk) -> None:
     disk.claim("us")
-    disk.folder("us").use("new", lambda: None)
+    disk.folder("us").use("new", lambda who: None)
     with pytest.raises(SourceError, match=r"no space for a copy of 5 MB: stage_limit is 4 MB"):
         disk.reserve(disk.folder(limit=4 * MB), 5 * MB)
     assert [name for name in os.listdir(disk.folder().path) if name.startswith("new.")] == []
@@ -115,7 +115,7 @@ def test_a_limit_that_copies_in_use_leave_no_room_in_is_told_with_numbers(disk: 
 def test_the_list_of_a_daemon_that_has_gone_long_ago_is_removed(disk: Disk) -> None:
     disk.claim("living")
     for user in ("living", "gone", "just gone"):
-        disk.folder(user).use("a", lambda: None)
+        disk.folder(user).use("a", lambda who: None)
         if user != "just gone":
             os.utime(disk.folder().file(user, ".users"), (1, 1))
     disk.reserve(disk.folder())
@@ -136,7 +136,7 @@ def test_a_full_disk_takes_unused_copies_and_then_is_told(
     assert disk.copies() == []
     disk.add("a")
     disk.claim("them")
-    disk.folder("them").use("a", lambda: None)
+    disk.folder("them").use("a", lambda who: None)
     with pytest.raises(SourceError, match=r"the disk has .* free \(No space left on device\)"):
         disk.reserve(disk.folder())
 

@@ -1,0 +1,87 @@
+"""Files of the folder of copies: opened without a wait, and locked by one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Callable
+
+from loaderd.data.errors import SourceError
+from loaderd.system import processes
+
+LOCKED_S = 0.1  # between two tries to get a lock: the kernel has none with a time limit
+FLAGS = (
+    os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOATIME
+)  # reading a copy changes nothing that the system says of it
+LOCKS = "/proc/locks"
+HIDDEN = "a process that is not to be seen from here (another container?)"
+
+
+def open_own(path: str) -> int:
+    """Open a file of loaderd's for reading and writing; it is made if there is none.
+
+    Something that loaderd cannot have made (a link, a FIFO, an empty folder) is removed.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        A descriptor.
+
+    Raises:
+        SourceError: It cannot be opened; the text says what to do.
+    """
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            mode = os.lstat(path).st_mode
+            if not stat.S_ISREG(mode):
+                (os.rmdir if stat.S_ISDIR(mode) else os.unlink)(path)
+        return os.open(path, FLAGS, 0o600)
+    except FileNotFoundError:
+        folder = os.path.dirname(path)
+        raise SourceError(f"{path}: the folder {folder} was removed; start again") from None
+    except OSError as error:
+        raise SourceError(
+            f"{path}: {error.strerror}; remove it, or set another [daemon] stage"
+        ) from None
+
+
+def is_at(fd: int, path: str) -> bool:
+    """Whether this open file still lies at `path`."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def take_lock(fd: int, tick: Callable[[str], object]) -> None:
+    """Take the lock of a file.
+
+    Args:
+        fd: The file.
+        tick: Told who has it, as long as others have.
+    """
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tick(holder(fd))
+            time.sleep(LOCKED_S)
+
+
+def holder(fd: int) -> str:
+    """Who has the lock of a file, in words."""
+    inode = str(os.fstat(fd).st_ino)
+    try:
+        with open(LOCKS, encoding="ascii", errors="replace") as file:
+            locks = [line.split() for line in file]
+    except OSError:
+        locks = []
+    for _, kind, _, _, pid, place, *_ in (lock for lock in locks if len(lock) >= 6):
+        if kind == "FLOCK" and place.rpartition(":")[2] == inode and pid.isdecimal():
+            stopped = " (stopped; SIGCONT continues it)" * processes.stopped(int(pid))
+            return f"pid {pid}{stopped}"
+    return HIDDEN
