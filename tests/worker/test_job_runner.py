@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loaderd.config.stream import StreamConfig
 from loaderd.core.interleaving import Interleaving
 from loaderd.core.jobs import BadRow, Excluded, Job, JobKind, Stage
 from loaderd.core.mixture import MixedOrder, MixedSource
@@ -169,7 +170,7 @@ def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> SampleRunner:
     """Rows of a stream that is delivered as it is stored."""
     bulk = SimpleNamespace(write=lambda indices, arrays: True)
     stream: Any = SimpleNamespace(
-        plan=SimpleNamespace(on_error=policy, sources=(), bucket_by=None),
+        plan=StreamConfig("t", on_error=policy),
         sample_pipeline=SimpleNamespace(user_code=False, calls=False),
         source=SimpleNamespace(
             keys="index",
