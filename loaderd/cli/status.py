@@ -14,6 +14,7 @@ from typing import Any
 
 from loaderd.cli import control_client
 from loaderd.cli.exit_codes import FAULT, FINE, NO_START, CommandError
+from loaderd.core.snapshot import GroupSnapshot, SessionSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.data import native_library
 from loaderd.server.status_report import (
@@ -104,6 +105,7 @@ def lines(status: DaemonStatus, width: int, colours: bool) -> Iterator[str]:
     for title, rows in (
         ("STREAMS", list(_streams(status.streams))),
         ("SESSIONS", list(_sessions(status.sessions))),
+        ("GROUPS", list(_groups(status.groups))),
         ("WORKERS", list(_workers(status.workers))),
         ("BAD SAMPLES", list(_bad(status.quarantine) if status.quarantine else ())),
         ("ERRORS", [error.split("\n")[0] for error in status.errors[-3:]]),
@@ -194,14 +196,40 @@ def _sessions(sessions: tuple[SessionStatus, ...]) -> Iterator[str]:
         if progress is None or progress.epoch is None:
             yield f"{who}  has not asked for a batch yet"
             continue
-        states = [state for state in sorted(progress.slots, key=_order) if progress.slots[state]]
-        signs = "".join(SLOTS.get(state, "?") * progress.slots[state] for state in states)
-        counts = ", ".join(f"{progress.slots[state]} {state}" for state in states)
-        yield f"{who}  epoch {progress.epoch} step {progress.step}  {signs}  {counts}"
+        shown = (
+            _slots(progress.slots)
+            if progress.group is None
+            else f"group {progress.group}{behind(progress)}"
+        )
+        yield f"{who}  epoch {progress.epoch} step {progress.step}  {shown}"
         if len(sessions) > 1 and progress.verdict is not None:
             yield f"    {_short(progress.verdict)}"
         if progress.story:
             yield f"    {'waits for' if progress.waiting else 'next'}: {progress.story}"
+
+
+def _groups(groups: tuple[GroupSnapshot, ...]) -> Iterator[str]:
+    for g in groups:
+        yield (
+            f"{g.group}  {g.stream}  {counted(len(g.sessions), 'session')}  batches: {g.made:,} "
+            f"made, {g.told:,} announced, hit rate {hit_rate(g):.0%}  {_slots(g.slots)}"
+        )
+
+
+def _slots(slots: Mapping[str, int]) -> str:
+    states = [state for state in sorted(slots, key=_order) if slots[state]]
+    signs = "".join(SLOTS.get(state, "?") * slots[state] for state in states)
+    return f"{signs}  {', '.join(f'{slots[state]} {state}' for state in states)}"
+
+
+def behind(session: SessionSnapshot) -> str:
+    """How far a session is behind the furthest one of its group; "" if it is not."""
+    return f", {counted(session.lag, 'step')} behind" if session.lag else ""
+
+
+def hit_rate(group: GroupSnapshot) -> float:
+    """Part of what its sessions were told of that had been made for another one, in [0, 1]."""
+    return group.hits / group.told if group.told else 0.0
 
 
 def _short(verdict: Verdict) -> str:

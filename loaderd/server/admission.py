@@ -16,6 +16,7 @@ from loaderd.config.stream import StreamConfig
 from loaderd.core.bucket_plan import batches_of
 from loaderd.data.selection.selection import buckets_of_stream
 from loaderd.engine.messages import StreamInfo
+from loaderd.server.share_window import share_window
 from loaderd_wire.errors import ConfigError, RefusedError, StreamChangedError
 from loaderd_wire.facts import (
     CODE,
@@ -142,19 +143,10 @@ def admit(
     _check_same(hello, order, content)
     if not 1 <= hello.prefetch <= MAX_PREFETCH:
         raise ConfigError(f"prefetch = {hello.prefetch}: use 1 to {MAX_PREFETCH}")
-    window = 0 if replay else _share_window(hello, stream)
+    window = 0 if replay else share_window(hello, stream.plan)
     slots = window + hello.prefetch + SPARE_SLOTS
     made = sized(stream, fields, shape.batch_size, slots, segment)
     return AdmittedStream(shape, seed, hello.prefetch, fields, made, order, content, window)
-
-
-def _share_window(hello: Hello, stream: OpenedStream) -> int:
-    """0: the session shares its batches with nobody."""
-    if hello.shared not in ("", "stream", "yes", "no"):
-        raise ConfigError(f'shared = {hello.shared!r}: use "stream", "yes" or "no"')
-    if hello.shared == "yes" or (hello.shared == "stream" and stream.plan.share):
-        return stream.plan.share_window or 2 * hello.prefetch
-    return 0
 
 
 def sized(

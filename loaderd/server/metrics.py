@@ -28,6 +28,7 @@ from loaderd.server.status_report import DaemonStatus, SessionStatus
 # at the end of a line: whole numbers are written without a fraction, for whoever reads with grep
 VALUE = re.compile(r"^([^#\n].* )(\S+)$", re.MULTILINE)
 SESSION = ("stream", "rank", "session")  # labels
+GROUP = ("stream", "group")
 
 
 def text(status: DaemonStatus) -> str:
@@ -52,6 +53,7 @@ class _Snapshot(Collector):
         yield from _workers(self._status)
         yield from _streams(self._status)
         yield from _sessions(self._status)
+        yield from _groups(self._status)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
@@ -168,6 +170,11 @@ def _sessions(status: DaemonStatus) -> Iterator[Metric]:
     left = GaugeMetricFamily(
         "loaderd_epoch_left_seconds", "time to the end of the epoch at this rate", labels=SESSION
     )
+    behind = GaugeMetricFamily(
+        "loaderd_session_lag_batches",
+        "batches by which it is behind the session of its group that is furthest",
+        labels=SESSION,
+    )
     for session, progress in _known(status):
         labels = [session.stream, str(session.rank), str(session.session)]
         verdict, rates = progress.verdict, progress.rates
@@ -178,7 +185,31 @@ def _sessions(status: DaemonStatus) -> Iterator[Metric]:
                 needed.add_metric(labels, verdict.need_workers)
         if rates is not None and rates.eta_s is not None:
             left.add_metric(labels, rates.eta_s)
-    yield from (kinds, fraction, needed, left)
+        if progress.lag is not None:
+            behind.add_metric(labels, progress.lag)
+    yield from (kinds, fraction, needed, left, behind)
+
+
+def _groups(status: DaemonStatus) -> Iterator[Metric]:
+    sessions = GaugeMetricFamily(
+        "loaderd_group_sessions", "sessions that share their batches", labels=GROUP
+    )
+    counters = {
+        "batches_made": "batches made for a group",
+        "batches_told": "batches that sessions of a group were told of",
+        "hits": "those of them that had been made for another session",
+    }
+    families = {
+        name: CounterMetricFamily(f"loaderd_group_{name}", text, labels=GROUP)
+        for name, text in counters.items()
+    }
+    for group in status.groups:
+        labels = [group.stream, str(group.group)]
+        sessions.add_metric(labels, len(group.sessions))
+        counts = (group.made, group.told, group.hits)
+        for family, count in zip(families.values(), counts, strict=True):
+            family.add_metric(labels, count)
+    yield from (sessions, *families.values())
 
 
 def _known(status: DaemonStatus) -> Iterator[tuple[SessionStatus, SessionSnapshot]]:

@@ -16,7 +16,7 @@ import pytest
 
 from loaderd.cli.control_client import ControlConnection
 from loaderd.cli.status import fetch, lines
-from loaderd.core.snapshot import SessionSnapshot, StreamSnapshot, WorkerSnapshot
+from loaderd.core.snapshot import GroupSnapshot, SessionSnapshot, StreamSnapshot, WorkerSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import ForkServerStatus, ProcessStatus
 from loaderd.server.status_report import (
@@ -227,7 +227,15 @@ STATUS = DaemonStatus(
             ),
         ),
         SessionStatus(6, "train", 0, 0, 0, 2, 8, 4, 100, False),
+        *[
+            SessionStatus(
+                session, "train", 0, 0, 0, 1, 8, 4, 100, True,
+                SessionSnapshot(session, 1, 0, 0, 0, False, 0, 0, 9, {"free": 14}, (2,), "", group=7, lag=lag),
+            )
+            for session, lag in ((8, 0), (9, 3))
+        ],
     ),
+    groups=(GroupSnapshot(7, "train", (8, 9), 8, 30, 1055, 250, {"free": 13, "filling": 1}, (2,)),),
     workers=(
         WorkerStatus(
             WorkerSnapshot(1, "up", (4,), "train", 3, "decode", "cat\n.png", 3.21, "", ""), ProcessStatus("worker 1", 12, "ready", 0, 0)
@@ -267,6 +275,9 @@ def test_the_lines_tell_who_waits_for_what() -> None:
         "    read-bound, waits 60% of the time, needs 5.0 workers\n",
         "waits for: row 3 at worker 1",
         "has not asked for a batch yet",
+        "8  train  rank 0/1  pid ?  epoch 0 step 9  group 7\n",
+        "9  train  rank 0/1  pid ?  epoch 0 step 9  group 7, 3 steps behind\n",
+        "GROUPS\n  7  train  2 sessions  batches: 30 made, 1,055 announced, hit rate 24%  ▨□□□□□□□□□□□□□  1 filling, 13 free\n",
         "1  busy      pid 12  train  decode  'cat\\n.png'  3.2 s",
         "2  starting",
         "and 17 more (--json has all)",

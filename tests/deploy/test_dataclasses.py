@@ -24,7 +24,7 @@ STATE = {
     "data/packing": {"PrintedNote"},
     "engine": {"ExitReason", "Launched", "_Entry"},
     "loaderd_client": {"AdmittedSession", "AwaitedBatch", "Pass", "Stats"},
-    "server": {"RegisteredSession"},
+    "server": {"RegisteredSession", "ReservedMemory"},
     "server/page": {"ShownBatch"},
     "system": {"_Held", "_Window"},
     "worker": {"GeneratorUse", "WorkerStream"},

@@ -13,7 +13,7 @@ from loaderd.core.events import Attach, Detach, SegmentGrown
 from loaderd.server.admission import OpenedStream, sized
 from loaderd.system import memfd
 from loaderd.system.loop import Loop
-from loaderd_wire.messages import Rejected, Segment, Starting, Welcome
+from loaderd_wire.messages import Segment, Starting, Welcome
 from server.test_admission import FACTS, HELLO, PLAN
 from server.test_sessions import Desk, FakePeer
 
@@ -67,11 +67,6 @@ def test_the_stream_decides_where_the_client_does_not(loop: Loop) -> None:
     assert group(desk, one, two)[0][1].share_window == 3
     assert one.last().segment.slots == 3 + 4 + 2
     assert not other.last().shared
-
-
-def test_a_word_of_another_client_is_refused(loop: Loop) -> None:
-    said = Desk(loop).open().come(shared="maybe").last()
-    assert said == Rejected("ConfigError", 'shared = \'maybe\': use "stream", "yes" or "no"')
 
 
 def test_who_comes_while_the_memory_is_reserved_waits_for_it_though_the_first_leaves(

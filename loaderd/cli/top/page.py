@@ -14,8 +14,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loaderd.cli.status import SLOTS, size
+from loaderd.cli.status import SLOTS, behind, hit_rate, size
 from loaderd.cli.top.follower import DaemonPicture
+from loaderd.core.snapshot import GroupSnapshot
 from loaderd.server.status_report import DaemonStatus, SessionStatus, WorkerStatus
 
 SORTS = ("worker", "seconds", "stage")
@@ -132,12 +133,15 @@ def _totals(status: DaemonStatus) -> Text:
 
 def _tables(status: DaemonStatus, view: View, room: int) -> list[RenderableType]:
     workers = sorted_workers(status.workers, view.sort)
-    wants = (len(status.sessions), len(status.streams), len(workers), len(status.events))
-    rows = shares(room - 4, wants)
+    groups = len(status.groups)
+    titles = 4 + bool(groups)
+    wants = (len(status.sessions), len(status.streams), len(workers), len(status.events), groups)
+    rows = shares(room - titles, wants)
     at = next((n for n, each in enumerate(workers) if each.work.worker == view.worker), 0)
     first = max(0, min(at - rows[2] + 1, len(workers) - rows[2])) if at >= rows[2] else 0
     made = [
         _sessions(status.sessions, rows[0]),
+        *([_groups(status.groups, rows[4])] if groups else []),
         _streams(status, rows[1]),
         _workers(workers, first, rows[2], at, view.sort),
         _events(status, rows[3]),
@@ -202,12 +206,22 @@ def _sessions(sessions: tuple[SessionStatus, ...], rows: int) -> Table:
             continue
         step = f"{progress.step}/{progress.epoch_steps or '?'}"
         place = (session.stream, who, progress.epoch, step)
-        rates, slots = progress.rates, _slots(progress.slots)
+        rates = progress.rates
+        alone = progress.group is None
+        slots = _slots(progress.slots) if alone else f"shared{behind(progress)}"
         if rates is None:
             _row(table, *place, "-", slots, "-", "-", "-")
         else:
             speed = f"{rates.batches_per_s:,.1f}", f"{rates.bytes_per_s / 1e6:,.1f}"
             _row(table, *place, until(rates.eta_s), slots, *speed, f"{rates.wait_fraction:.0%}")
+    return table
+
+
+def _groups(groups: tuple[GroupSnapshot, ...], rows: int) -> Table:
+    table = _table("GROUPS 12, sessions -8, made -9, announced -9, hits -5, slots *")
+    for each in groups[:rows]:
+        counts = len(each.sessions), f"{each.made:,}", f"{each.told:,}", f"{hit_rate(each):.0%}"
+        _row(table, each.stream, *counts, _slots(each.slots))
     return table
 
 

@@ -54,6 +54,13 @@ def test_it_shows_who_waits_for_whom_and_what_everybody_does() -> None:
         assert said in text, said
 
 
+def test_groups_have_a_table_and_their_sessions_say_how_far_behind_they_are() -> None:
+    text = "\n".join(drawn(SHOWN, View(), 100, 30))
+    assert "9/?       - shared, 3 steps behind " in text
+    assert "train               2        30     1,055   24% ▨□□□" in text
+    assert "GROUPS" not in "\n".join(drawn(replace(SHOWN, groups=()), View()))
+
+
 def test_keys_sort_choose_and_show_a_stack() -> None:
     view = View()
     for key in ("down", "down", "up"):
