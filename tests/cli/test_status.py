@@ -102,7 +102,7 @@ def test_a_daemon_whose_streams_have_all_failed_is_4(place: Place) -> None:
     place.serve(
         place.config(
             args="crash = [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]",
-            workers="num_workers = 1",
+            workers="num_workers = 2",  # one alone waits 40 s in all before it is started again
         )
     )
     with (
