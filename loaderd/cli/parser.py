@@ -53,7 +53,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.1 <= value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds of 0.1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 86400")
     return value
 
 

@@ -41,6 +41,7 @@ COLOURS = {
 }
 BAR = 30
 LABEL = 9  # characters before what is told
+WHOLE = 1 << 20  # characters: no line is longer
 SHOWN = 12  # of a long list
 
 
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(as_plain(status), indent=2, ensure_ascii=False))
     else:
         colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        print("\n".join(lines(status, shutil.get_terminal_size((120, 40)).columns, colours)))
+        print("\n".join(lines(status, columns(), colours)))
     if status.failed:
         return FAULT
     return NO_START if status.state == "starting" and not args.alive else FINE
@@ -68,6 +69,11 @@ def fetch(path: str) -> DaemonStatus:
             if isinstance(message, Report):
                 return control_client.parsed(path, DaemonStatus.from_json, message.body)
     raise CommandError(f"the daemon at {path} is shutting down", NO_START)
+
+
+def columns() -> int:
+    """Characters of a line of the output: of the terminal; a file or a pipe gets lines whole."""
+    return shutil.get_terminal_size((WHOLE, 0)).columns
 
 
 def lines(status: DaemonStatus, width: int, colours: bool) -> Iterator[str]:

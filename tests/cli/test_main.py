@@ -104,6 +104,7 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it() -> None:
         (["serve", "c.toml", "--log-level", "loud"], "invalid choice: 'loud'"),
         (["check", "c.toml", "--samples", "0"], "'0' is not a whole number of 1 or more"),
         (["check", "c.toml", "--all", "--index", "3"], "not allowed with argument"),
+        (["top", "--interval", "100000"], "'100000' is not a number of seconds from 0.1 to 86400"),
         (["preview", "c.toml", "--step", "1", "--position", "2"], "not allowed with argument"),
         (["pack", "webdatsaet", "a", "b"], "invalid choice: 'webdatsaet'"),
         (["pack", "dataset", "a:B", "b", "--args", "[1]"], "'[1]' is not a JSON object"),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import time
 
 from loaderd.cli import control_client, status
-from loaderd.cli.exit_codes import FINE, need
+from loaderd.cli.exit_codes import need
 from loaderd.cli.top.follower import DaemonPicture, Follower
 
 
@@ -25,16 +24,15 @@ def run(args: argparse.Namespace) -> int:
             return _blocks(follower)
         from loaderd.cli.top.screen import show  # with rich
 
-        show(follower)
-    return FINE
+        return show(follower)
 
 
 def _blocks(follower: Follower) -> int:
     """One block of plain lines after the other, until Ctrl-C or until nobody reads them."""
     while True:
         picture = follower.picture
-        width = shutil.get_terminal_size((80, 24)).columns
-        lines = [time.strftime("%H:%M:%S"), *status.lines(picture.status, width, colours=False)]
+        told = status.lines(picture.status, status.columns(), colours=False)
+        lines = [time.strftime("%H:%M:%S"), *told]
         if picture.trouble:
             lines[1:] = [picture.trouble]
         sys.stdout.write("\n".join(lines) + "\n\n")

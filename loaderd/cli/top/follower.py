@@ -66,6 +66,8 @@ class Follower:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+            os.close(self.fd)
+            os.close(self._write_fd)
 
     def ask_stack(self, worker: int) -> None:
         """Have a worker's stack taken; a later status has it."""
@@ -94,10 +96,12 @@ class Follower:
                 wanted, self._wanted = self._wanted, None
             picture = self._next(wanted)
             with self._changed:
+                if self._stopped:
+                    return
                 self.picture = picture
                 self._changed.notify_all()
-            with contextlib.suppress(BlockingIOError):  # many are not seen yet
-                os.write(self._write_fd, b".")
+                with contextlib.suppress(BlockingIOError):  # many are not seen yet
+                    os.write(self._write_fd, b".")
 
     def _next(self, wanted: int | None) -> DaemonPicture:
         old = self.picture

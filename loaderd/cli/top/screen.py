@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import signal
 import sys
 import termios
 import time
 import tty
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 
+from loaderd.cli.exit_codes import FINE
 from loaderd.cli.top.follower import Follower
 from loaderd.cli.top.page import View, page
 
 REDRAW_S = 1.0  # at least so often: seconds go on, and a window may have another size
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+SIGNALLED = 128  # an exit code above it is that of a signal
 KEYS = {
     "\x1b[A": "up",
     "\x1b[B": "down",
@@ -58,7 +64,8 @@ class Keyboard:
         trace: TracebackType | None,
     ) -> None:
         if self._before is not None:
-            termios.tcsetattr(self.fd, termios.TCSADRAIN, self._before)
+            with contextlib.suppress(termios.error):  # the terminal has gone
+                termios.tcsetattr(self.fd, termios.TCSADRAIN, self._before)
 
     @property
     def fds(self) -> list[int]:
@@ -67,7 +74,10 @@ class Keyboard:
 
     def keys(self) -> list[str]:
         """Names of the keys that were typed; "quit" at the end of the input."""
-        typed = os.read(self.fd, 1024).decode("utf-8", "replace")
+        try:
+            typed = os.read(self.fd, 1024).decode("utf-8", "replace")
+        except OSError:  # the terminal has gone
+            typed = ""
         found: list[str] = []
         rest = typed
         while rest:
@@ -78,19 +88,24 @@ class Keyboard:
         return found if typed else ["quit"]
 
 
-def show(follower: Follower) -> None:
-    """Draw the page until the user leaves it.
+def show(follower: Follower) -> int:
+    """Draw the page until the user leaves it, or a signal asks for the end.
 
     Args:
         follower: Knows the daemon.
+
+    Returns:
+        The exit code.
     """
     console = Console(file=sys.stdout, highlight=False)
     view = View()
+    signals: list[int] = []
     with (
+        _noted(signals),
         Keyboard(sys.stdin.fileno()) as keyboard,
         Live(console=console, screen=True, auto_refresh=False, transient=True) as live,
     ):
-        while True:
+        while not signals:
             size = os.get_terminal_size(sys.stdout.fileno())
             drawn = page(follower.picture, view, size.columns, size.lines, time.monotonic())
             live.update(drawn, refresh=True)
@@ -99,7 +114,21 @@ def show(follower: Follower) -> None:
                 follower.seen()
             for key in keyboard.keys() if keyboard.fd in ready else ():
                 if key == "quit":
-                    return
+                    return FINE
                 view = view.after(key, follower.picture.status)
                 if view.stack and key == "stack":
                     follower.ask_stack(view.worker)
+    return SIGNALLED + signals[0]
+
+
+@contextlib.contextmanager
+def _noted(signals: list[int]) -> Iterator[None]:
+    """Note signals that ask for the end, instead of ending at once with the terminal as it is."""
+    before = {
+        number: signal.signal(number, lambda number, _: signals.append(number)) for number in ENDING
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

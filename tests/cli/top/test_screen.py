@@ -79,6 +79,7 @@ class Terminal:
         environment = {name: text for name, text in os.environ.items() if name not in sized}
         environment["TERM"] = "xterm"
         self.inner = inner
+        self.raw = bytearray()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "loaderd", "top", str(target), "--interval", "0.1"],
             stdin=inner, stdout=inner, stderr=inner, start_new_session=True, env=environment,
@@ -87,10 +88,15 @@ class Terminal:
     def shows(self, text: str) -> None:
         def there() -> bool:
             if select.select([self._fd], [], [], 0.05)[0]:
-                self._stream.feed(os.read(self._fd, 1 << 16))
+                self._feed()
             return any(text in line for line in self.screen.display)
 
         until(f"{text!r} on the screen", there)
+
+    def _feed(self) -> None:
+        data = os.read(self._fd, 1 << 16)
+        self.raw += data
+        self._stream.feed(data)
 
     def type(self, keys: str) -> None:
         os.write(self._fd, keys.encode())
@@ -99,8 +105,11 @@ class Terminal:
         code = None
         while code is None:
             if select.select([self._fd], [], [], 0.05)[0]:
-                self._stream.feed(os.read(self._fd, 1 << 16))
+                self._feed()
             code = self.process.poll()
+        while select.select([self._fd], [], [], 0)[0]:
+            self._feed()
+        assert self.raw.rfind(b"\x1b[?1049l") > self.raw.rfind(b"\x1b[?1049h")  # the first screen
         assert termios.tcgetattr(self.inner) == self.before
         return code
 
@@ -158,20 +167,43 @@ def test_a_daemon_that_leaves_is_told_and_ctrl_c_leaves_the_terminal_as_it_was(
         terminal.close()
 
 
-def test_without_a_terminal_it_prints_plain_blocks(tmp_path: Path, daemon: Daemon) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(
+    tmp_path: Path, daemon: Daemon, number: signal.Signals
+) -> None:
+    terminal = Terminal(tmp_path / "d.sock", 80, 24)
+    try:
+        terminal.shows("q quit")
+        os.kill(terminal.process.pid, number)
+        assert terminal.end() == 128 + number
+    finally:
+        terminal.close()
+
+
+def test_without_a_terminal_it_prints_plain_blocks_of_whole_lines(
+    tmp_path: Path, daemon: Daemon
+) -> None:
+    daemon.status = replace(STATUS, config="/" + "long" * 100)
+    sized = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
     top = subprocess.Popen(
         [sys.executable, "-m", "loaderd", "top", str(tmp_path / "d.sock"), "--interval", "0.1"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=sized,
     )  # fmt: skip
     assert top.stdout is not None
     assert top.stderr is not None
-    with top.stdout, top.stderr:
-        blocks = 0
-        for line in top.stdout:
-            assert "\033" not in line
-            blocks += line.startswith("loaderd 1  ready")
-            if blocks == 2:
-                break
-        top.send_signal(signal.SIGINT)
-        assert top.wait(DEADLINE_S) == 130
-        assert top.stderr.read() == ""
+    try:
+        with top.stdout, top.stderr:
+            blocks, whole = 0, False
+            for line in top.stdout:
+                assert "\033" not in line
+                blocks += line.startswith("loaderd 1  ready")
+                whole = whole or line == f"config   {daemon.status.config}\n"
+                if blocks == 2:
+                    break
+            assert whole
+            top.send_signal(signal.SIGINT)
+            assert top.wait(DEADLINE_S) == 130
+            assert top.stderr.read() == ""
+    finally:
+        top.kill()
+        top.wait()
