@@ -144,7 +144,7 @@ class BatchReader:
     def read(
         self, slots: SegmentView, batch: Descriptor, step: int, *, lend: bool, repeated: bool
     ) -> Made:
-        """Make a batch of a slot, after `prepare`.
+        """Make a batch of a slot, after `prepare`. Of a group's slot everything is copied.
 
         Args:
             slots: The segment.
@@ -157,8 +157,9 @@ class BatchReader:
             ProtocolError: The slot does not hold what the descriptor says.
         """
         placement = self._placement
-        # up to so many bytes an array is copied; what a device gets needs no copy on the host
-        most = -1 if placement.sends else PRIVATE_BYTES if lend else sys.maxsize
+        shared = slots.shared
+        # up to so many bytes an array is copied; for a device the placement does that where needed
+        most = -1 if placement.sends else PRIVATE_BYTES if lend and not shared else sys.maxsize
         rows = batch.filled
         slot, reader = slots.slot(batch), slots.reader
         own = slots.indices(batch)
@@ -196,8 +197,8 @@ class BatchReader:
                 values[field.name] = self._other(field, own, make_keys, maps, rows)
         arrival = None
         if placement.sends:
-            values, arrival = placement.send(values, self._pictures)
-            lent = lent and arrival.copied is not None
+            values, arrival = placement.send(values, self._pictures, shared=shared)
+            lent = lent and arrival.copied is not None and not shared
         made: DictBatch[Any] | TupleBatch[Any] = (
             TupleBatch(values.values()) if self._tuple else DictBatch(values)
         )
@@ -307,7 +308,12 @@ class BatchReader:
         device = self._placement.device
         if device is None or self._placement.sends:
             return show(np.array(view))
-        return device.pinned(show(view))
+        copy = device.pinned(view)
+        if show is not self._to_picture:
+            return copy
+        from loaderd_client import torch_backend
+
+        return torch_backend.channels_first(copy)
 
 
 def _is_picture(spec: FieldSpec) -> bool:

@@ -76,6 +76,12 @@ class CurrentSession:
         """Who waits for whom, as a daemon last said; "" before one has."""
         return (self.session.verdict if self.session is not None else "") or self._verdict
 
+    @property
+    def shared(self) -> bool:
+        """Whether the batches are shared with other trainers, as the daemon last said."""
+        last = self.welcome if self.session is None else self.session.welcome
+        return last is not None and last.shared
+
     def facts(self) -> tuple[dict[str, str] | None, dict[str, str] | None]:
         """The fingerprints that a state of now belongs to.
 

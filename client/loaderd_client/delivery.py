@@ -181,7 +181,7 @@ class Delivery:
 
     def stats_so_far(self) -> LoaderStats:
         """What was done so far, as the user sees it."""
-        return self.stats.picture(self._current.verdict)
+        return self.stats.picture(self._current.verdict, shared=self._current.shared)
 
     @property
     def shape(self) -> EpochShape | None:

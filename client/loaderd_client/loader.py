@@ -131,6 +131,7 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
         pin_memory: bool = False,
         normalize: Mapping[str, Sequence[float] | Sequence[str]] | None = None,
         dtype: str | torch.dtype | None = None,
+        shared: bool | None = None,
         timeout_s: float = 300,
         reconnect_s: float = 60,
         stall_warning_s: float = 10,
@@ -176,13 +177,16 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
                 [...] only these images do.
             dtype: "float16", "bfloat16", "float32" or a torch.dtype: what uint8 images become on
                 the device. None: float32 with `normalize`, else they stay uint8.
+            shared: Whether trainers that want the same batches, such as several trials of one
+                model, get each of them from one making. A batch is then copied for each trainer.
+                None: as the stream says.
             timeout_s: Seconds that a call waits for its batch, or for a daemon that starts,
                 before it raises StallError.
             reconnect_s: Seconds that a call waits where no daemon is, before it raises
                 DaemonGoneError.
             stall_warning_s: Seconds of waiting after which the log says what is waited for.
-            **others: `shared` may be given as None. Every other name is an error. For an argument
-                of DataLoader it says what to use instead.
+            **others: Every other name is an error. For an argument of DataLoader it says what to
+                use instead.
 
         Raises:
             ConfigError: An argument has a value that it cannot have, or a name that is unknown.
@@ -203,6 +207,7 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
             "pin_memory": pin_memory,
             "normalize": normalize,
             "dtype": dtype,
+            "shared": shared,
             "timeout_s": timeout_s,
             "reconnect_s": reconnect_s,
             "stall_warning_s": stall_warning_s,
@@ -311,6 +316,7 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
                 device_gb_per_s: The one by the other, in GB/s (10**9 bytes).
                 verdict: Who waits for whom, as the daemon last said: such as "decode-bound: ...",
                     with what would help most.
+                shared: Whether batches that other trainers want, too, are made once for all.
         """
         return self._delivery.stats_so_far()
 

@@ -52,7 +52,6 @@ INSTEAD = {
     "num_replicas": "use world_size=",
     "transform": "set [[streams.NAME.transforms]] in the daemon's config",
 }
-RESERVED = ("shared",)
 DEVICE = re.compile(r"auto|(cpu|cuda|xpu|mps)(:[0-9]{1,3})?")
 DTYPES = ("float16", "bfloat16", "float32")
 MAX_AHEAD = 64  # batches on the device
@@ -93,6 +92,7 @@ class LoaderOptions:
     pin_memory: bool
     normalize: Normalization | None
     dtype: str | None
+    shared: bool | None
     timeout_s: float
     reconnect_s: float
     stall_warning_s: float
@@ -128,7 +128,7 @@ class Keywords(TypedDict, total=False):
     pin_memory: bool
     normalize: Mapping[str, Sequence[float] | Sequence[str]] | None
     dtype: str | torch.dtype | None
-    shared: None
+    shared: bool | None
 
 
 def check(
@@ -163,7 +163,7 @@ def check(
         if given[name] is not None:
             given[name] = _whole(name, given[name], low, high, " or None")
     given["prefetch"] = _whole("prefetch", given["prefetch"], 1, MAX_PREFETCH)
-    for name in ("drop_last", "as_tuple"):
+    for name in ("drop_last", "as_tuple", "shared"):
         if given[name] is not None and not isinstance(given[name], bool):
             raise ConfigError(
                 f"{name}={given[name]!r}: use True, False, or None for the stream's own"
@@ -201,10 +201,7 @@ def _stream(stream: Any, source: Endpoint) -> str:
 
 def _strangers(others: dict[str, object]) -> None:
     for name, value in others.items():
-        if name in RESERVED:
-            if value is not None:
-                raise ConfigError(f"{name}={value!r}: not in this version; leave it out")
-        elif name in INSTEAD:
+        if name in INSTEAD:
             raise ConfigError(f"{name}={value!r}: not an argument of Loader; {INSTEAD[name]}")
         else:
             known = [f.name for f in fields(LoaderOptions)] + ["mesh"]

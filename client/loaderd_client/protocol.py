@@ -34,7 +34,14 @@ class ClientProtocol:
     """
 
     def __init__(
-        self, session: int, shape: EpochShape, prefetch: int, segment: Segment, cursor: Cursor
+        self,
+        session: int,
+        shape: EpochShape,
+        prefetch: int,
+        segment: Segment,
+        cursor: Cursor,
+        *,
+        shared: bool = False,
     ) -> None:
         """Begin plan 1.
 
@@ -44,11 +51,14 @@ class ClientProtocol:
             prefetch: Number of batches that are asked for ahead.
             segment: The first segment, whose memory is here.
             cursor: The first batch.
+            shared: The session shares its batches. The segment is its group's, which has so many
+                slots as the group needs. Each batch that was taken is told at once: few are
+                announced ahead, and others wait for the slot.
 
         Raises:
             ProtocolError: The segment has too few slots.
         """
-        if segment.slots < prefetch + 2:
+        if segment.slots < prefetch + 2 and not shared:
             raise ProtocolError(
                 f"a segment of {segment.slots} slots is too small for prefetch = {prefetch}"
             )
@@ -57,10 +67,10 @@ class ClientProtocol:
         self.dirty = True
         self._pressing = True  # what is to be said must be said at once
         self._untold = 0  # batches taken since the daemon was last told
-        self._late = LATE if prefetch >= SHORT else 1
+        self._late = LATE if prefetch >= SHORT and not shared else 1
         self._seq = 0
         self._plan = ClientPlan(shape, prefetch, cursor)
-        self._ledger = SlotLedger(segment)
+        self._ledger = SlotLedger(segment, shared=shared)
 
     @property
     def plan(self) -> int:
@@ -178,9 +188,10 @@ class ClientProtocol:
         """Take in a segment whose memory is here. It is the current one from now on.
 
         Raises:
-            ProtocolError: It is older than the current one, or has another number of slots.
+            ProtocolError: It is older than the current one, or has an impossible number of slots.
         """
         self._ledger.add(segment)
+        self.dirty = True
         self._retire()
 
     def release(self, segment: int, slot: int, generation: int) -> None:

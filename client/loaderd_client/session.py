@@ -102,11 +102,14 @@ class Session:
             self._contents = BatchReader(
                 welcome, arguments.fields, arguments.as_tuple, arguments.output, placement
             )
-            first = SegmentView(
-                welcome.segment, admitted.fd, self._contents.arrays, welcome.batch_size
-            )
+            first = self._view(welcome.segment, admitted.fd)
             self._protocol = ClientProtocol(
-                welcome.session, self.shape, arguments.prefetch, welcome.segment, cursor
+                welcome.session,
+                self.shape,
+                arguments.prefetch,
+                welcome.segment,
+                cursor,
+                shared=welcome.shared,
             )
             self._memory = SessionMemory(self._protocol, first, placement)
             self._connection = Connection(
@@ -332,10 +335,19 @@ class Session:
     def _add(self, segment: m.Segment) -> None:
         fd = self._connection.control.take_fd()
         try:
-            view = SegmentView(segment, fd, self._contents.arrays, self.shape.batch_size)
+            view = self._view(segment, fd)
         finally:
             os.close(fd)
         self._memory.add(segment, view)
+
+    def _view(self, segment: m.Segment, fd: int) -> SegmentView:
+        return SegmentView(
+            segment,
+            fd,
+            self._contents.arrays,
+            self.shape.batch_size,
+            shared=self.welcome.shared,
+        )
 
     def _complain(self, wait: BatchWait, limits: WaitLimits, step: int) -> None:
         """Say what is waited for, where that is due. Raises StallError after `timeout_s`."""

@@ -47,13 +47,15 @@ class SessionMemory:
     def view_of(self, batch: Descriptor) -> SegmentView:
         """The segment that a batch lies in; page-locked, where a device reads it.
 
+        A device never reads a group's segment: its batches are copied on the host first.
+
         Raises:
             ProtocolError: It is not here.
         """
         view = self._segments.get(batch.segment)
         if view is None:
             raise ProtocolError(f"a batch in segment {batch.segment}, which is not there")
-        if self._placement.device is not None:
+        if self._placement.device is not None and not view.shared:
             if self._locks is None:
                 self._locks = PageLocks(self._placement.device)
             self._locks.lock(view)

@@ -19,23 +19,33 @@ from loaderd_wire.messages import Descriptor, Segment
 from loaderd_wire.slot_reader import INDEX_BYTES, SlotReader
 from loaderd_wire.slots import FieldSpec, SlotLayout, slot_layout
 
-Slot: TypeAlias = Any  # ctypes.Array[c_char], whose stubs hide that it exports its bytes
+# ctypes.Array[c_char], whose stubs hide that it exports its bytes; in a group a memoryview
+Slot: TypeAlias = Any
 Lease: TypeAlias = tuple[int, int, int]  # segment, slot, generation
 
 
 class SegmentView:
-    """One segment, mapped for reading and writing.
+    """One segment, mapped for reading and writing; that of a group for reading only.
 
     It stays mapped as long as this object or any view of a slot lives.
 
     Attributes:
         segment: What the daemon says of it.
+        shared: Other trainers read its slots, too: what is wanted of a slot is copied out.
         layout: Where things lie in its slots.
         reader: Reads what `slot` returns.
         mapping: The memory.
     """
 
-    def __init__(self, segment: Segment, fd: int, specs: Sequence[FieldSpec], rows: int) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        fd: int,
+        specs: Sequence[FieldSpec],
+        rows: int,
+        *,
+        shared: bool = False,
+    ) -> None:
         """Map a segment.
 
         It is checked first: a file that shrinks later would kill the trainer with a bus error.
@@ -46,17 +56,19 @@ class SegmentView:
             specs: The fields of kind "array" in the order in which they lie; none in a collated
                 stream.
             rows: The most rows that a batch has.
+            shared: It is the segment of a group.
 
         Raises:
             ProtocolError: The memory is not what `segment` says.
             RefusedError: The process may not map so much.
         """
         self.segment = segment
+        self.shared = shared
         self.layout = _layout(segment, specs, rows)
         self.reader = SlotReader(self.layout)
         size = segment.slots * segment.slot_bytes
         _check_memory(fd, size)
-        self.mapping = _mapped(fd, size)
+        self.mapping = _mapped(fd, size, shared=shared)
         self._count, self._rows, self._slot_bytes = (
             segment.slots,
             self.layout.rows,
@@ -77,7 +89,10 @@ class SegmentView:
                 f"a batch of {batch.filled} rows in slot {batch.slot}, of {self.segment.slots} "
                 f"for {self.layout.rows} rows"
             )
-        return self._type.from_buffer(self.mapping, batch.slot * self._slot_bytes)
+        begin = batch.slot * self._slot_bytes
+        if self.shared:  # ctypes takes no memory that cannot be written to
+            return memoryview(self.mapping)[begin : begin + self._slot_bytes]
+        return self._type.from_buffer(self.mapping, begin)
 
     def indices(self, batch: Descriptor) -> bytes:
         """A private copy of the dataset indices of a batch that `slot` has looked at.
@@ -155,9 +170,10 @@ def _layout(segment: Segment, specs: Sequence[FieldSpec], rows: int) -> SlotLayo
     return layout
 
 
-def _mapped(fd: int, size: int) -> mmap.mmap:
+def _mapped(fd: int, size: int, *, shared: bool) -> mmap.mmap:
+    access = mmap.PROT_READ if shared else mmap.PROT_READ | mmap.PROT_WRITE
     try:
-        return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=access)
     except OSError as error:
         if by_handler(error):
             raise

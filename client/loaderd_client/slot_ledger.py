@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from loaderd_wire.errors import ProtocolError
+from loaderd_wire.limits import MAX_ROWS
 from loaderd_wire.messages import Descriptor, Released, Segment
 from loaderd_wire.records import quick
 
@@ -34,6 +35,12 @@ class SegmentSlots:
         self.added = False
         self.retired = False
         self.mention = False
+
+    def resize(self, slots: int) -> None:
+        """There are so many slots, and no less than are known already."""
+        more = [0] * (slots - len(self.taken))
+        self.released += more
+        self.taken += more
 
     def lend(self, slot: int, generation: int) -> None:
         """Lend out a slot whose earlier generations have all been given back."""
@@ -65,9 +72,15 @@ class SlotLedger:
         segments: The record of each segment that was added or named, by its number.
     """
 
-    def __init__(self, segment: Segment) -> None:
-        """Begin with the segment of the welcome."""
+    def __init__(self, segment: Segment, *, shared: bool = False) -> None:
+        """Begin with the segment of the welcome.
+
+        Args:
+            segment: That segment.
+            shared: It is the segment of a group. A later one may have another number of slots.
+        """
         self._slots_each = segment.slots
+        self._shared = shared
         self._current = segment.segment
         self.segments: dict[int, SegmentSlots] = {}
         self.add(segment)
@@ -102,17 +115,18 @@ class SlotLedger:
         """Take in a segment whose memory is here. It is the current one from now on.
 
         Raises:
-            ProtocolError: It is older than the current one, or has another number of slots.
+            ProtocolError: It is older than the current one, or has an impossible number of slots.
         """
         slots = self.segments.get(segment.segment)
         if slots and slots.added:
             return
-        if segment.segment < self._current or segment.slots != self._slots_each:
-            raise ProtocolError(
-                f"{segment} came after segment {self._current} of {self._slots_each} slots"
-            )
+        each, named = self._slots_each, len(slots.taken) if slots else 0
+        least, most = (named, MAX_ROWS) if self._shared else (each, each)
+        if segment.segment < self._current or not least <= segment.slots <= most:
+            raise ProtocolError(f"{segment} came after segment {self._current} of {each} slots")
         if slots is None:
             slots = self.segments[segment.segment] = SegmentSlots(segment.slots)
+        slots.resize(segment.slots)
         slots.added = True
         self._current = segment.segment
 
@@ -128,7 +142,10 @@ class SlotLedger:
             and batch.segment > self._current
             and sum(not s.added for s in self.segments.values()) < AHEAD
         ):
-            slots = self.segments[batch.segment] = SegmentSlots(self._slots_each)
+            slots = SegmentSlots(0 if self._shared else self._slots_each)
+            self.segments[batch.segment] = slots
+        if slots and self._shared and not slots.added:
+            slots.resize(min(batch.slot + 1, MAX_ROWS))  # how many there are is not known yet
         if slots is None or batch.slot >= len(slots.taken) or batch.generation < 1:
             raise ProtocolError(
                 f"segment {batch.segment} slot {batch.slot} generation {batch.generation} can't be"
@@ -171,9 +188,14 @@ class SlotLedger:
         return done
 
     def report(self) -> tuple[Released, ...]:
-        """What the daemon must know of each segment that is in use, or that it asks about."""
+        """What the daemon must know of each segment that is in use, or that it asks about.
+
+        In a group one whose memory has not come is left out: its number of slots is not known.
+        """
         told: list[Released] = []
         for number, slots in self.segments.items():
+            if self._shared and not slots.added:
+                continue
             if not slots.retired or slots.mention:
                 slots.mention = False
                 told.append(_released(number, tuple(slots.released), tuple(slots.taken)))

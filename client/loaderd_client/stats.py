@@ -23,6 +23,7 @@ class LoaderStats(TypedDict):
     device_copy_s: float
     device_gb_per_s: float
     verdict: str
+    shared: bool
 
 
 @dataclass(slots=True)
@@ -66,11 +67,12 @@ class Stats:
         self.device_bytes += size
         self.device_copy_s += copy_s
 
-    def picture(self, verdict: str) -> LoaderStats:
+    def picture(self, verdict: str, *, shared: bool = False) -> LoaderStats:
         """The counts as the user sees them.
 
         Args:
             verdict: Who waits for whom, as the daemon last said; "" before it has.
+            shared: Other trainers may get the same batches without their being made again.
         """
         elapsed_s = time.monotonic() - self._since_s if self._since_s else 0.0
         fraction = min(1.0, self.waited_s / elapsed_s) if elapsed_s > 0 else 0.0
@@ -88,4 +90,5 @@ class Stats:
             if self.device_copy_s
             else 0.0,
             "verdict": verdict or NO_VERDICT,
+            "shared": shared,
         }

@@ -31,6 +31,11 @@ def channels_first(images: torch.Tensor) -> torch.Tensor:
     return images.permute((0, 3, 1, 2) if images.ndim == 4 else (2, 0, 1))
 
 
+def dtype_of(array: np.ndarray[Any, Any]) -> torch.dtype:
+    """What torch calls the dtype of an array."""
+    return tensor(np.empty(0, array.dtype)).dtype
+
+
 def check_dtype(field: str, dtype: np.dtype[Any]) -> None:
     """Ask whether this torch knows a dtype.
 

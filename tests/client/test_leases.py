@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from loaderd_client import Loader
-from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen, until
+from loaderd_testing.fake_daemon import FakeDaemon, T, checked, epoch_indices, seen, until
 from loaderd_testing.holding import WAYS, content, cycle
+from loaderd_wire.slots import FieldSpec
 
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader[Any]]
@@ -225,3 +226,80 @@ def test_releases_reach_the_daemon_within_two_calls(fake: Fake, load: Load) -> N
         "the release",
         lambda: any(r.generations.count(1) for p in daemon.rules.said for r in p.released),
     )
+
+
+# batches that others get, too
+
+
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+@pytest.mark.parametrize("keys", ["index", "stored"])
+def test_shared_batches_are_the_trainers_own_and_hold_no_slot(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture, output: str, keys: str
+) -> None:
+    daemon = fake(group_slots=3, keys=keys)
+    loader = load(output=output, prefetch=6, shared=True)
+    fields = ["x", "y", "t", "__index__", "__key__"]
+    more = load(output=output, prefetch=1, fields=fields)
+    for epoch in range(2):
+        kept = [*loader, *more]
+        assert leased(loader) == leased(more) == set()
+        assert seen(kept) == 2 * epoch_indices(epoch, daemon.rules)
+        for batch in kept:
+            name = "key-" if keys == "stored" else ""
+            assert batch.sample_keys == [f"{name}{i}" for i in batch.indices]
+            batch["x"][:] = 1
+            batch["y"][:] = 1
+            batch.indices[:] = 1
+    assert caplog.text == ""
+    assert loader.stats()["shared"]
+    assert loader.stats()["copied_batches"] == 0
+    assert [hello.shared for hello in daemon.hellos] == ["yes", "stream"]
+
+
+def test_a_shared_segment_is_mapped_for_reading_only(fake: Fake, load: Load) -> None:
+    fake(group_slots=3)
+    loader = load(shared=True)
+    next(iter(loader))
+    session = loader._delivery._current.session
+    assert session is not None
+    with pytest.raises(TypeError, match="modify"):
+        session.mappings[0][0] = 1
+
+
+def test_a_collated_batch_that_is_shared_is_copied(fake: Fake, load: Load) -> None:
+    fake(group_slots=3, collated=True, specs=(FieldSpec("x", "<i4", (4,)), T))
+    kept = list(load(shared=True))
+    for batch in kept:
+        assert batch["x"].tolist() == [[i] * batch.rows for i in batch.indices]
+        batch["x"][:] = 0
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+def test_a_larger_segment_of_a_group_has_any_number_of_slots(
+    fake: Fake, load: Load, prefetch: int
+) -> None:
+    daemon, loader = fake(group_slots=3, grow_at=5), load(prefetch=prefetch)
+    kept = [*loader, *loader]
+    assert seen(kept) == epoch_indices(0, daemon.rules) + epoch_indices(1, daemon.rules)
+    assert mapped() == 3  # the newest of the client's, two of the daemon's
+
+
+def test_a_loader_that_shall_not_share_says_so_and_lends_as_ever(fake: Fake, load: Load) -> None:
+    daemon, loader = fake(), load(shared=False)
+    batch = next(iter(loader))
+    assert daemon.hellos[0].shared == "no"
+    assert not loader.stats()["shared"]
+    assert len(leased(loader)) == 1
+    del batch
+
+
+def test_a_member_that_loses_its_daemon_goes_on_where_it_was(fake: Fake, load: Load) -> None:
+    daemon, loader = fake(group_slots=4), load(shared=True)
+    batches = iter(loader)
+    kept = [next(batches) for _ in range(5)]
+    daemon.kill()
+    daemon.rules.group_slots = 0  # its successor shares nothing
+    kept += list(batches)
+    assert seen(kept) == epoch_indices(0, daemon.rules)
+    assert not loader.stats()["shared"]
+    assert [hello.shared for hello in daemon.hellos] == ["yes", "yes"]

@@ -45,7 +45,7 @@ from loaderd_client.options import INSTEAD
         ("device_prefetch", 0),
         ("pin_memory", 1),
         ("dtype", "int8"),
-        ("shared", True),
+        ("shared", 1),
         ("normalize", (0, 1)),
         *((name, 1) for name in INSTEAD),
     ],
@@ -71,12 +71,6 @@ def test_a_dataset_instead_of_a_config_is_told_where_its_class_is_named() -> Non
 
     with pytest.raises(ConfigError, match=r'\[streams.NAME\] dataset = "pkg.module:Class"'):
         Loader(Squares(), "train")  # pyright: ignore[reportArgumentType]
-
-
-def test_reserved_arguments_may_be_none_and_are_not_in_this_version() -> None:
-    Loader("/tmp/d.sock", "train", shared=None)
-    with pytest.raises(ConfigError, match="not in this version"):
-        Loader("/tmp/d.sock", "train", shared=True)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,11 @@ def client(cursor: Cursor = START, prefetch: int = 3) -> ClientProtocol:
     return ClientProtocol(3, SHAPE, prefetch, segment(slots=prefetch + 2), cursor)
 
 
+def member(cursor: Cursor = START, prefetch: int = 3, slots: int = 4) -> ClientProtocol:
+    """Of a group, whose segments have other numbers of slots than this client would need."""
+    return ClientProtocol(3, SHAPE, prefetch, segment(slots=slots), cursor, shared=True)
+
+
 def batch(
     k: int, slot: int, *, plan: int = 1, generation: int = 1, start: Cursor = START, number: int = 1
 ) -> Descriptor:
@@ -399,3 +404,63 @@ def test_a_batch_kept_over_a_seek_stays_while_another_slot_is_free() -> None:
     told = released(c.progress(waiting=True))
     assert told is not None
     assert told.generations == (0, 0, 0, 0, 0)
+
+
+# groups
+
+
+def test_a_group_has_as_many_slots_as_it_needs_and_its_next_segment_fewer_or_more() -> None:
+    with pytest.raises(ProtocolError, match="too small"):
+        ClientProtocol(3, SHAPE, 6, segment(slots=4), START)
+    c = member(prefetch=6, slots=4)
+    c.add_segment(segment(2, slots=7))
+    c.add_segment(segment(3, slots=2))
+    c.receive(batch(0, slot=1, number=3))
+    take_and_drop(c)
+    assert released(c.progress(), 3) == Released(3, (0, 1), (0, 1))
+    with pytest.raises(ProtocolError):
+        client().add_segment(segment(2, slots=7))
+
+
+def test_a_batch_of_a_groups_segment_to_come_is_told_of_when_its_slots_are_known() -> None:
+    c = member()
+    c.receive(batch(0, slot=5, number=2))
+    c.receive(batch(1, slot=3, number=2))
+    c.seek(Cursor(7, 0, 0))
+    assert released(c.progress(), 2) is None
+    assert not c.dirty
+    c.add_segment(segment(2, slots=7))
+    assert c.dirty
+    assert released(c.progress(), 2) == Released(2, (0, 0, 0, 1, 0, 1, 0), (0, 0, 0, 1, 0, 1, 0))
+
+
+def test_a_groups_segment_that_lacks_a_slot_which_was_announced_is_refused() -> None:
+    c = member()
+    c.receive(batch(0, slot=5, number=2))
+    with pytest.raises(ProtocolError, match="came after"):
+        c.add_segment(segment(2, slots=5))
+    with pytest.raises(ProtocolError, match="can't be"):
+        c.receive(batch(0, slot=1 << 20, number=2))
+
+
+def test_a_slot_is_announced_again_after_it_was_given_back_with_any_later_generation() -> None:
+    c = member()
+    for k, generation in enumerate((2, 3, 9)):
+        c.receive(batch(k, slot=1, generation=generation))
+        assert take_and_drop(c) == k
+        assert released(c.progress()) == Released(1, (0, generation, 0, 0), (0, generation, 0, 0))
+
+
+def test_a_member_of_a_group_tells_each_batch_that_it_has_taken() -> None:
+    c = member(prefetch=6)
+    c.progress()
+    for k in (0, 1):
+        c.receive(batch(k, slot=k))
+    take_and_drop(c)
+    assert c.due
+    alone = client(prefetch=6)
+    alone.progress()
+    for k in (0, 1):
+        alone.receive(batch(k, slot=k))
+    take_and_drop(alone)
+    assert not alone.due

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from loaderd_client.devices.interface import Mark
+from loaderd_client import torch_backend
+from loaderd_client.devices.interface import Array, Mark
 
 _torch: Any = torch  # whose stubs leave half of torch.cuda untyped
 _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every context of the process
@@ -110,9 +111,11 @@ class CudaDevice:
         """See `Device`."""
         return bool(_torch.cuda.is_current_stream_capturing())
 
-    def pinned(self, tensor: torch.Tensor) -> torch.Tensor:
+    def pinned(self, array: Array) -> torch.Tensor:
         """See `Device`. torch's allocator keeps the block until copies from it are done."""
-        return tensor.pin_memory()
+        copy = torch.empty(array.shape, dtype=torch_backend.dtype_of(array), pin_memory=True)
+        copy.numpy()[...] = array
+        return copy
 
     def busy_s(self, begin: Mark, end: Mark) -> float:
         """See `Device`."""

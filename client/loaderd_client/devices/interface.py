@@ -6,6 +6,7 @@ import mmap
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
+Array: TypeAlias = Any  # numpy.ndarray
 Tensor: TypeAlias = Any  # torch.Tensor, which this file does not import
 Stream: TypeAlias = Any  # of the device's framework, as torch.cuda.Stream
 
@@ -72,8 +73,12 @@ class Device(Protocol):
         """The caller's current stream captures a graph: nothing may be recorded or asked."""
         ...
 
-    def pinned(self, tensor: Tensor) -> Tensor:
-        """A copy of a CPU tensor in page-locked memory of torch's own."""
+    def pinned(self, array: Array) -> Tensor:
+        """A copy of an array in page-locked memory of torch's own.
+
+        Args:
+            array: It may be one that cannot be written to.
+        """
         ...
 
     def busy_s(self, begin: Mark, end: Mark) -> float:

@@ -95,13 +95,14 @@ class Placement:
         self._wanted = False
 
     def send(
-        self, values: Mapping[str, Any], pictures: Collection[str]
+        self, values: Mapping[str, Any], pictures: Collection[str], *, shared: bool = False
     ) -> tuple[dict[str, Any], Arrival]:
         """Begin to copy a batch to the device.
 
         Args:
             values: Field name -> array, list of arrays, or list of texts.
             pictures: Names of the fields that are images, (rows, height, width, channels).
+            shared: The arrays may change once this has returned: they are copied on the host first.
 
         Returns:
             The fields as tensors on the device, and the way that they are on.
@@ -119,7 +120,7 @@ class Placement:
             def put(array: Any, picture: bool) -> Tensor:
                 nonlocal size
                 size += array.nbytes
-                there = device.send(torch_backend.tensor(array))
+                there = device.send(device.pinned(array) if shared else torch_backend.tensor(array))
                 if picture:
                     there = torch_backend.channels_first(there)
                 sent.append(there)

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from loaderd_client.devices.interface import Mark
+from loaderd_client import torch_backend
+from loaderd_client.devices.interface import Array, Mark
 
 
 class DoneMark:
@@ -71,9 +72,9 @@ class PlainDevice:
         """See `Device`."""
         return False
 
-    def pinned(self, tensor: torch.Tensor) -> torch.Tensor:
+    def pinned(self, array: Array) -> torch.Tensor:
         """See `Device`. It has no use for page-locked memory."""
-        return tensor.clone()
+        return torch_backend.tensor(array.copy())
 
     def busy_s(self, begin: Mark, end: Mark) -> float:
         """See `Device`. Nobody can tell."""

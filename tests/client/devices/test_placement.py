@@ -17,7 +17,7 @@ import torch
 import loaderd_client
 from loaderd_client import ConfigError, Loader, SampleError
 from loaderd_client.devices import page_locks, placement
-from loaderd_testing.fake_daemon import PICTURE, FakeDaemon, T, Y, epoch_indices, seen, until
+from loaderd_testing.fake_daemon import PICTURE, FakeDaemon, T, X, Y, epoch_indices, seen, until
 from loaderd_testing.late_device import LateDevice, LateMark
 from loaderd_wire.slots import FieldSpec
 
@@ -47,6 +47,22 @@ def test_each_batch_comes_once_in_order_with_its_own_bytes_however_late_it_is_co
     assert seen(kept) == epoch_indices(0, daemon.rules) + epoch_indices(1, daemon.rules)
     assert late.handed == len(kept)
     assert loader.stats()["copied_batches"] == 0
+
+
+@pytest.mark.parametrize("asked", [{"device": "cuda", "device_prefetch": 2}, {"pin_memory": True}])
+def test_shared_batches_are_copied_on_the_host_and_their_segment_is_never_page_locked(
+    fake: Fake, load: Load, late: LateDevice, asked: dict[str, Any]
+) -> None:
+    late.__init__(1, chance=0.15)
+    daemon = fake(samples=60, group_slots=3, specs=(X, Y, T, PICTURE))
+    loader = load(output="torch", shared=True, prefetch=4, **asked)
+    kept = list(loader)
+    assert late.locked == []
+    late.finish()
+    assert seen(kept) == epoch_indices(0, daemon.rules)
+    for batch in kept:
+        assert batch["image"].shape[1:] == (3, 64, 170)
+        assert batch["image"][:, 0, 0, 0].tolist() == [i % 251 for i in batch.indices]
 
 
 def test_a_lease_that_ends_before_the_copy_is_seen_as_torn_bytes(

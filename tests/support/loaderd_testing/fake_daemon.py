@@ -76,6 +76,9 @@ class Rules:
     messages_left: int = -1
     comes_back: bool = True  # after it died
     grow_at: int = -1  # a larger segment is sent before batch k of a plan
+    # Sessions are members of groups: so many slots has a group's first segment, and each later one
+    # has one more. Others write to a slot as soon as it is given back. 0: no session is in a group.
+    group_slots: int = 0
     said: list[Any] = field(default_factory=list)  # what clients said
 
 
@@ -308,6 +311,7 @@ class FakeDaemon:
             r.empty,
             r.warnings,
             r.tail,
+            shared=r.group_slots > 0,
         )
         self.sessions[session.number] = session
         self.welcomed += 1
@@ -337,7 +341,9 @@ class FakeDaemon:
     def _segment(self, session: Session, number: int, tail: int) -> tuple[m.Segment, int]:
         body = (1 << 20) if self.rules.collated else 0
         layout = self._layout(session, m.Segment(number, 1, 1, tail, body))
-        segment = m.Segment(number, session.hello.prefetch + 2, layout.slot_bytes, tail, body)
+        group = self.rules.group_slots
+        slots = group + number if group else session.hello.prefetch + 2
+        segment = m.Segment(number, slots, layout.slot_bytes, tail, body)
         fd = os.memfd_create("fake", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
         os.ftruncate(fd, segment.slots * segment.slot_bytes)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
@@ -346,6 +352,9 @@ class FakeDaemon:
             np.frombuffer(mmap.mmap(fd, segment.slots * segment.slot_bytes), np.uint8),
         )
         session.generations[number] = [0] * segment.slots
+        if self.rules.group_slots:
+            writable, fd = fd, os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+            os.close(writable)
         return segment, fd
 
     def _send_fd(self, control: socket.socket, message: Any, fd: int) -> None:
@@ -375,6 +384,8 @@ class FakeDaemon:
             session.progress, session.identity = said, identity
             session.released.update({r.segment: r.generations for r in said.released})
             self._unsend(session, said)
+            if self.rules.group_slots:
+                self._write_over(session)
             if said.again:
                 for batch in session.sent[said.have :]:
                     self._tell(session, batch)
@@ -402,6 +413,14 @@ class FakeDaemon:
                 session.planned = itertools.islice(steps(session.shape, begin), k, None)
                 return
 
+    def _write_over(self, session: Session) -> None:
+        for number, released in session.released.items():
+            segment, memory = session.segments[number]
+            for slot, generation in enumerate(released):
+                if generation == session.generations[number][slot]:
+                    begin = slot * segment.slot_bytes
+                    memory[begin : begin + segment.slot_bytes] = 0xEE
+
     def _throw(self) -> None:
         session = self.sessions[max(self.sessions)] if self.sessions else None
         if session is not None and self._raw and session.identity:
@@ -417,7 +436,8 @@ class FakeDaemon:
 
     def _serve(self, session: Session) -> None:
         said = session.progress
-        while said and self.rules.makes and len(session.sent) < said.taken + session.hello.prefetch:
+        ahead = min(session.hello.prefetch, 2) if self.rules.group_slots else session.hello.prefetch
+        while said and self.rules.makes and len(session.sent) < said.taken + ahead:
             newest = max(session.segments)
             if len(session.sent) == self.rules.grow_at:
                 self.rules.grow_at = -1

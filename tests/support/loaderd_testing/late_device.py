@@ -13,6 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 from loaderd_client.devices.interface import Mark
@@ -129,8 +130,8 @@ class LateDevice:
     def capturing(self) -> bool:
         return self.graph
 
-    def pinned(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.clone()
+    def pinned(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array.copy())
 
     def busy_s(self, begin: Mark, end: Mark) -> float:
         return 0.001
