@@ -11,6 +11,7 @@ from loaderd.core.actions import (
     SendMessage,
     StreamBroken,
 )
+from loaderd.core.batch_maker import BatchMaker
 from loaderd.core.sessions import SessionState
 from loaderd.core.state import RunningJob, SchedulerState
 from loaderd.core.streams import StreamState
@@ -47,34 +48,34 @@ class JobAssigner:
         worker gets only rows that quicker ones would not make sooner.
         """
         state, pool, queue = self.state, self._pool, self._queue
-        held: list[SessionState] = []
+        held: list[BatchMaker] = []
         while pool.available.room and not state.draining:
             first = queue.peek()
             if first is None:
                 break
-            session, item = first
-            urgent = item.k == session.window.taken
+            maker, item = first
+            urgent = item.k == maker.window.taken
             worker = pool.available.pick(second=not urgent)
             if worker is None:
                 break
-            stream, build = state.streams[session.stream], item.build
-            if quickest.is_held(state, session, item, worker):
+            stream, build = state.streams[maker.stream], item.build
+            if quickest.is_held(state, maker, item, worker):
                 worker = None if urgent else pool.available.quicker(pool.workers[worker])
             if worker is None:
-                queue.pass_over(session)
-                held.append(session)
+                queue.pass_over(maker)
+                held.append(maker)
                 continue
             self._job_count += 1
             job = build.hand_out(
                 self._job_count,
-                stream.parts(build.slice.rows, pool.strength, session.window.prefetch, urgent),
+                stream.parts(build.slice.rows, pool.strength, maker.window.prefetch, urgent),
                 pool.workers[worker].pace.share,
             )
-            state.jobs[job.job] = RunningJob(job, worker, session, build, build.attempt)
-            session.slots.tables[job.segment].writers[job.slot].add(job.job)
+            state.jobs[job.job] = RunningJob(job, worker, maker, build, build.attempt)
+            maker.slots.tables[job.segment].writers[job.slot].add(job.job)
             pool.give(worker, job.job, state.now_s)
             state.actions.append(_send(worker, job))
-            queue.served(session)
+            queue.served(maker)
             while held:  # the next idle worker may be the right one for them
                 queue.put(held.pop())
         while held:
@@ -90,34 +91,36 @@ class JobAssigner:
             KeyError: There is no such job.
         """
         running = self.state.jobs.pop(number)
-        running.session.slots.tables[running.job.segment].wrote(running.job.slot, number)
+        running.maker.slots.tables[running.job.segment].wrote(running.job.slot, number)
         return running
 
-    def refresh(self, session: SessionState) -> None:
-        """Do what has become possible after a change of a session.
+    def refresh(self, maker: BatchMaker) -> None:
+        """Do what has become possible after a change of a session or a group.
 
-        Claims slots, announces finished batches, frees segments that nothing uses, and gives the
-        session its new place in the queue.
+        Claims slots, announces finished batches, frees segments that nothing uses, and gives it its
+        new place in the queue.
         """
         state = self.state
         if not state.draining:
-            if session.slots.outgrown:
-                self._grow(session)
-            if session.unplaced:
-                session.fill(state.now_s)
-        if session.unsaid and not session.ended:
+            if maker.slots.outgrown:
+                self._grow(maker)
+            if maker.unplaced:
+                maker.fill(state.now_s)
+        if maker.unsaid and not maker.ended:
             state.actions += [
-                _tell(session.session, message) for message in session.announce(state.now_s)
+                _tell(message.session, message) for message in maker.announce(state.now_s)
             ]
-        session.usage.hold(session.held, state.now_s)
-        if session.gone or len(session.slots.tables) > 1:
+        if maker.starved and not state.draining:
+            self._grow(maker)
+        maker.hold(state.now_s)
+        if maker.gone or len(maker.slots.tables) > 1:
             state.actions += [
-                FreeSegment(session.session, segment)
-                for segment in session.slots.spent(gone=session.gone)
+                FreeSegment(maker.session, segment)
+                for segment in maker.slots.spent(gone=maker.gone)
             ]
-            if session.gone and not session.slots.tables:
-                state.leaving.pop(session.session, None)
-        self._queue.put(session)
+            if maker.gone and not maker.slots.tables:
+                state.leaving.pop(maker.session, None)
+        self._queue.put(maker)
 
     def fail(self, session: SessionState, error: str, text: str) -> None:
         """End a session on a fault and tell its client.
@@ -140,7 +143,7 @@ class JobAssigner:
         state.actions.append(StreamBroken(stream.rules.name, error, text))
         for number in sorted(stream.sessions):
             self.fail(state.sessions[number], error, text)
-            self.refresh(state.sessions[number])
+            self.refresh(state.sessions[number].maker)
 
     def note(self, session: SessionState, fault: str, then: str) -> None:
         """Log what a client said that cannot be true, and what is done then.
@@ -164,15 +167,15 @@ class JobAssigner:
             )
         )
 
-    def _grow(self, session: SessionState) -> None:
-        """Ask for a larger segment if a batch of the window does not fit into the current one."""
-        if session.slots.growing or session.ended:
+    def _grow(self, maker: BatchMaker) -> None:
+        """Ask for a larger segment if what comes next does not fit into the current one."""
+        if maker.slots.growing or maker.ended:
             return
-        tail, body = session.window.needs()
-        has = session.slots.table.segment
-        if tail <= has.tail_row_bytes and body <= has.body_bytes:
+        has = maker.slots.table.segment
+        slots, (tail, body) = maker.slots_needed(), maker.window.needs()
+        if tail <= has.tail_row_bytes and body <= has.body_bytes and slots <= has.slots:
             return
-        session.slots.growing, session.slots.outgrown = True, False
+        maker.slots.growing, maker.slots.outgrown = True, False
         tail = max(has.tail_row_bytes, int(tail * HEADROOM + 7) & ~7)
         body = max(has.body_bytes, int(body * HEADROOM))
-        self.state.actions.append(GrowSegment(session.session, has.slots, tail, body))
+        self.state.actions.append(GrowSegment(maker.session, slots, tail, body))

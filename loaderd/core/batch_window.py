@@ -29,7 +29,51 @@ class PlannedBatch:
     announced: bool = False
 
 
-class BatchWindow:
+class PlannedBatches:
+    """The batches that are made next, the most urgent one first.
+
+    Attributes:
+        prefetch: Most batches that are made ahead of a trainer.
+        taken: `PlannedBatch.k` of a batch that a trainer needs next.
+        items: The batches.
+    """
+
+    def __init__(self, prefetch: int) -> None:
+        """Begin without batches.
+
+        Args:
+            prefetch: Most batches that are made ahead of a trainer, at least 1.
+        """
+        self.prefetch = prefetch
+        self.taken = 0
+        self.items: deque[PlannedBatch] = deque()
+
+    def needs(self) -> tuple[int, int]:
+        """(bytes of tail a row, bytes of body) that the batches are known to need."""
+        builds = [item.build for item in self.items]
+        return max((d.needs_tail for d in builds), default=0), max(
+            (d.needs_body for d in builds), default=0
+        )
+
+    def first_work(self) -> PlannedBatch | None:
+        """The first batch that has a piece for a worker."""
+        for item in self.items:
+            build = item.build
+            if build.todo and (not build.running or build.has_work):
+                return item
+        return None
+
+    def is_next(self, build: BatchBuild) -> bool:
+        """Whether a trainer needs a batch next."""
+        for item in self.items:
+            if item.k != self.taken:
+                return False
+            if item.build is build:
+                return True
+        return False
+
+
+class BatchWindow(PlannedBatches):
     """Batches [taken, taken + prefetch) of the plan.
 
     Batches of a window are numbered without a gap, and are announced in order.
@@ -53,11 +97,10 @@ class BatchWindow:
             prefetch: Length of the window, at least 1.
             new_build: Makes the batch of a slice.
         """
+        super().__init__(prefetch)
         self.shape = shape
-        self.prefetch = prefetch
         self.new_build = new_build
-        self.plan = self.taken = 0
-        self.items: deque[PlannedBatch] = deque()
+        self.plan = 0
         self._steps: Iterator[tuple[Cursor, Slice]] = iter(())
 
     def fault_in(self, p: Progress) -> str:
@@ -128,18 +171,3 @@ class BatchWindow:
             cursor, cut = next(self._steps)
             k = self.taken + len(self.items)
             self.items.append(PlannedBatch(k, cursor, self.new_build(cut)))
-
-    def needs(self) -> tuple[int, int]:
-        """(bytes of tail a row, bytes of body) that batches of the window are known to need."""
-        builds = [item.build for item in self.items]
-        return max((d.needs_tail for d in builds), default=0), max(
-            (d.needs_body for d in builds), default=0
-        )
-
-    def first_work(self) -> PlannedBatch | None:
-        """The first batch of the window that has a piece for a worker."""
-        for item in self.items:
-            build = item.build
-            if build.todo and (not build.running or build.has_work):
-                return item
-        return None

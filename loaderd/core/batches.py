@@ -79,6 +79,8 @@ class BatchBuild:
         compacted: Its rows have been moved up over the lost ones.
         apart: Each row runs alone, because a worker that does not die hangs in one of them.
         rescued: It was moved to another slot once, because its job stood behind a slow one.
+        step: In a group: its step, counted through all epochs.
+        told: In a group: how many sessions were told of it.
     """
 
     __slots__ = (
@@ -101,8 +103,10 @@ class BatchBuild:
         "running",
         "seed",
         "slice",
+        "step",
         "stream",
         "todo",
+        "told",
     )
 
     def __init__(
@@ -134,6 +138,7 @@ class BatchBuild:
         self.absent = 0
         self.apart = False
         self.rescued = False
+        self.step = self.told = 0
 
     def begin(self, place: SlotRef | None) -> None:
         """Start over.
@@ -151,7 +156,7 @@ class BatchBuild:
         self.todo.clear()
         if place is None:
             return
-        if len(self.ledger.lost) < self.slice.rows:
+        if self.ledger.collate is None and len(self.ledger.lost) < self.slice.rows:
             if self.apart or self.ledger.batch_deaths:  # then trials may have been cut short
                 kind = TRIAL if self.collated else FILL
                 self.todo.extend(

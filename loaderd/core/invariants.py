@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from loaderd.core import explain, quickest
+from loaderd.core.batch_maker import BatchMaker
+from loaderd.core.groups import GroupState
 from loaderd.core.jobs import JobKind
 from loaderd.core.sessions import SessionState
 from loaderd.core.slots import SlotState
@@ -19,10 +21,16 @@ def assert_invariants(state: SchedulerState) -> None:
     """
     state.pool.invariants()
     _jobs(state)
-    for session in (*state.sessions.values(), *state.leaving.values()):
-        _session(state, session)
+    for maker in (*state.groups.values(), *state.leaving.values()):
+        _slots(state, maker)
     for session in state.sessions.values():
+        if session.maker is session:
+            _slots(state, session)
+        _told(session)
+        _window(session)
         _progress(state, session)
+    for group in state.groups.values():
+        group.invariants()
     assert len(state.queue) <= 4 * len(state.sessions) + 65, (
         f"the queue has {len(state.queue)} entries for {len(state.sessions)} sessions"
     )
@@ -36,8 +44,8 @@ def _jobs(state: SchedulerState) -> None:
     assert held == {n: r.worker for n, r in state.jobs.items()}, "jobs and workers disagree"
     written: dict[tuple[int, int, int, int], int] = {}
     for number, running in state.jobs.items():
-        job, session = running.job, running.session
-        table = session.slots.tables[job.segment]
+        job, maker = running.job, running.maker
+        table = maker.slots.tables[job.segment]
         assert number in table.writers[job.slot], f"job {number} is not known to slot {job.slot}"
         assert running.wanted == (number in running.build.running), (
             f"job {number}: does its batch want it?"
@@ -56,29 +64,44 @@ def _jobs(state: SchedulerState) -> None:
                 f"unwanted job {number} writes a slot that is {table.state[job.slot].value}"
             )
         for row in range(job.first, job.last) if job.kind is not JobKind.TRIAL else ():
-            other = written.setdefault((session.session, job.segment, job.slot, row), number)
+            other = written.setdefault((maker.session, job.segment, job.slot, row), number)
             assert other == number, (
                 f"jobs {other} and {number} both write row {row} of slot {job.slot}"
             )
 
 
-def _session(state: SchedulerState, s: SessionState) -> None:
-    name = f"session {s.session}"
-    out: set[tuple[int, int]] = set()
-    for number, table in s.slots.tables.items():
+def _slots(state: SchedulerState, maker: BatchMaker) -> None:
+    for table in maker.slots.tables.values():
         table.invariants()
-        out.update((number, slot) for slot, state in enumerate(table.state) if state in GIVEN)
         for slot, jobs in enumerate(table.writers):
             assert not jobs or jobs <= state.jobs.keys(), (
-                f"{name} slot {slot} has writers that are no jobs"
+                f"session {maker.session} slot {slot} has writers that are no jobs"
             )
-    assert out == s.slots.announced.keys(), (
-        f"{name} has announced or lent {sorted(out)}, it keeps {sorted(s.slots.announced)}"
-    )
-    for (number, slot), given in s.slots.announced.items():
-        assert given.message.generation == s.slots.tables[number].generation[slot], (
-            f"{name} slot {slot} was told with another generation"
+    if not isinstance(maker, GroupState):
+        out = {
+            (number, slot)
+            for number, table in maker.slots.tables.items()
+            for slot, state in enumerate(table.state)
+            if state in GIVEN
+        }
+        assert out == maker.slots.announced.keys(), (
+            f"session {maker.session} has announced or lent {sorted(out)}, it keeps "
+            f"{sorted(maker.slots.announced)}"
         )
+
+
+def _told(s: SessionState) -> None:
+    for (number, slot), given in s.slots.announced.items():
+        generation = s.slots.tables[number].generation[slot]
+        told = given.message.generation
+        # in a group another client may have been told of the slot again since
+        assert told == generation or (s.maker is not s and told < generation), (
+            f"session {s.session} slot {slot} was told with another generation"
+        )
+
+
+def _window(s: SessionState) -> None:
+    name = f"session {s.session}"
     assert len(s.window.items) <= s.window.prefetch, (
         f"{name} has {len(s.window.items)} batches ahead, prefetch is {s.window.prefetch}"
     )
@@ -114,7 +137,7 @@ def _progress(state: SchedulerState, s: SessionState) -> None:
         )
     elif build.place is None:
         reason = explain.no_slot(s)
-        assert s.slots.growing or s.slots.table.free == 0, (
+        assert s.maker.slots.growing or s.slots.table.free == 0, (
             f"session {s.session} leaves a slot free: {reason}"
         )
     else:

@@ -59,12 +59,11 @@ def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
 
 def _may_move(running: RunningJob) -> bool:
     """Whether a job is of the batch that a trainer gets next, and that can be made elsewhere."""
-    session, build = running.session, running.build
+    maker, build = running.maker, running.build
     return (
         running.wanted
-        and not session.gone
-        and bool(session.window.items)
-        and session.window.items[0].build is build
+        and not maker.gone
+        and maker.window.is_next(build)
         and not build.rescued
-        and session.slots.table.free > 0
+        and maker.slots.table.free > 0
     )

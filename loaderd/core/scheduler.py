@@ -7,12 +7,14 @@ and faults is taken here and in the modules below.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from loaderd.core import assessment, explain, reminders, stack_dumps
 from loaderd.core import invariants as checks
 from loaderd.core.actions import Action, FreeSegment, SendMessage
 from loaderd.core.assignment import JobAssigner
+from loaderd.core.batches import BatchBuild
 from loaderd.core.deadlines import Deadlines
 from loaderd.core.events import (
     Attach,
@@ -33,6 +35,7 @@ from loaderd.core.events import (
     WorkerReady,
 )
 from loaderd.core.fault_attribution import FaultAttribution, IndexOf
+from loaderd.core.groups import GroupMember, GroupState
 from loaderd.core.pool import WorkerPool
 from loaderd.core.pool_sizing import PoolPace, PoolSizer
 from loaderd.core.sessions import SessionState
@@ -231,9 +234,7 @@ class Scheduler:
                 f"session {e.session} of stream {e.stream!r} can't attach: streams "
                 f"{sorted(state.streams)}, sessions {sorted(state.sessions)}"
             )
-        session = SessionState(
-            e, stream.rules.on_error, stream.rules.collated, stream.batch, replay=self._replay
-        )
+        session = self._new_session(e, stream)
         state.sessions[e.session] = session
         stream.sessions.add(e.session)
         if self._sizer:
@@ -242,6 +243,30 @@ class Scheduler:
             session.end(DRAINING)
         if stream.broken:
             self._assigner.fail(session, *stream.broken)
+
+    def _new_session(self, e: Attach, stream: StreamState) -> SessionState:
+        on_error, collated = stream.rules.on_error, stream.rules.collated
+        if not e.group:
+            return SessionState(e, on_error, collated, stream.batch, replay=self._replay)
+        if e.group in self.state.leaving:
+            raise ValueError(f"session {e.session} can't join group {e.group}, which has ended")
+        group = self.state.groups.get(e.group)
+        if group is None:
+            group = GroupState(
+                e,
+                partial(
+                    BatchBuild,
+                    e.stream,
+                    on_error,
+                    collated,
+                    e.seed,
+                    epoch_samples=e.shape.samples,
+                ),
+                stream.batch,
+            )
+        member = GroupMember(e, on_error, collated, stream.batch, group)
+        self.state.groups[e.group] = group
+        return member
 
     def _detach(self, e: Detach) -> None:
         state = self.state
@@ -252,8 +277,11 @@ class Scheduler:
             )
         state.streams[session.stream].sessions.discard(e.session)
         session.leave()
-        state.leaving[e.session] = session
-        self._assigner.refresh(session)
+        maker = session.maker
+        if maker.gone:
+            state.groups.pop(maker.session, None)
+            state.leaving[maker.session] = maker
+        self._assigner.refresh(maker)
 
     def _told(self, e: ProgressReceived) -> None:
         state = self.state
@@ -266,7 +294,7 @@ class Scheduler:
             self._assigner.fail(
                 session, "ProtocolError", f"the client sent an invalid request: {fault}"
             )
-            return self._assigner.refresh(session)
+            return self._assigner.refresh(session.maker)
         if self._sizer:
             self._sizer.heard()
         session.seq = p.seq
@@ -294,7 +322,7 @@ class Scheduler:
         told += reminders.overdue(session.window, session.slots, p.released, state.now_s)
         if told:
             state.actions += [SendMessage(session.session, message) for message in told]
-        self._assigner.refresh(session)
+        self._assigner.refresh(session.maker)
         if p.ping:
             self._answer(session, p)
 
@@ -323,25 +351,29 @@ class Scheduler:
         session.verdict = found.text if session.usage.knows_wait else ""
 
     def _grown(self, e: SegmentGrown) -> None:
-        session = self.state.sessions.get(e.session)
-        if session is None:
-            self.state.actions.append(FreeSegment(e.session, e.segment.segment))
+        state = self.state
+        maker = state.sessions.get(e.session) or state.groups.get(e.session)
+        if maker is None:
+            state.actions.append(FreeSegment(e.session, e.segment.segment))
             return
-        session.grown(e.segment)
-        self._assigner.refresh(session)
+        maker.grown(e.segment)
+        self._assigner.refresh(maker)
 
     def _not_grown(self, e: GrowFailed) -> None:
-        session = self.state.sessions.get(e.session)
-        if session is not None:
-            session.slots.growing = False
-            self._assigner.fail(session, "StreamFailedError", e.text)
-            self._assigner.refresh(session)
+        session, group = self.state.sessions.get(e.session), self.state.groups.get(e.session)
+        maker = session or group
+        if maker is None:
+            return
+        maker.slots.growing = False
+        for each in [session] if session else group.stuck() if group else []:
+            self._assigner.fail(each, "StreamFailedError", e.text)
+        self._assigner.refresh(maker)
 
     def _drain(self, _: Drain) -> None:
         self.state.draining = True
         for session in self.state.sessions.values():
             session.end(DRAINING)
-            self._assigner.refresh(session)
+            self._assigner.refresh(session.maker)
 
     # workers
 

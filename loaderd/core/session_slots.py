@@ -43,8 +43,7 @@ class SessionSlots:
     """Who uses each slot of a session.
 
     Attributes:
-        tables: The segments that are in use, by number.
-        current: Number of the segment in which slots are claimed. It is the newest one.
+        tables: The segments that are in use, by number, the newest one last.
         announced: Announced and leased slots, by (segment, slot).
         growing: A larger segment has been asked for.
         outgrown: A batch may not fit into the current segment.
@@ -52,15 +51,19 @@ class SessionSlots:
 
     def __init__(self, segment: Segment) -> None:
         self.tables = {segment.segment: SlotTable(segment)}
-        self.current = segment.segment
         self.announced: dict[tuple[int, int], Announced] = {}
         self.growing = self.outgrown = False
         self._heard: dict[int, Released] = {}  # the client's latest statement on each segment
 
     @property
+    def current(self) -> int:
+        """Number of the segment in which slots are claimed. It is the newest one."""
+        return next(reversed(self.tables))
+
+    @property
     def table(self) -> SlotTable:
         """The slots of the current segment."""
-        return self.tables[self.current]
+        return next(reversed(self.tables.values()))
 
     def state_of(self, place: SlotRef) -> SlotState | None:
         """State of a slot.
@@ -77,12 +80,13 @@ class SessionSlots:
 
     def claim(self) -> SlotRef | None:
         """Take a free slot of the current segment; None if it has none."""
-        claimed = self.tables[self.current].claim()
-        return None if claimed is None else _slot_ref(self.current, *claimed)
+        table = self.table
+        claimed = table.claim()
+        return None if claimed is None else _slot_ref(table.segment.segment, *claimed)
 
     def fits(self, build: BatchBuild) -> bool:
         """Whether the current segment is large enough for a batch, as far as is known."""
-        segment = self.tables[self.current].segment
+        segment = self.table.segment
         return build.needs_tail <= segment.tail_row_bytes and build.needs_body <= segment.body_bytes
 
     def is_known(self, build: BatchBuild) -> bool:
@@ -159,7 +163,6 @@ class SessionSlots:
     def add(self, segment: Segment) -> None:
         """A larger segment has been reserved; slots are claimed in it from now on."""
         self.tables[segment.segment] = SlotTable(segment)
-        self.current = segment.segment
         self.growing = False
 
     def release_all(self) -> None:

@@ -5,41 +5,36 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from loaderd.core.batch_window import BatchWindow
-from loaderd.core.batches import BatchBuild
+from loaderd.core.batch_maker import BatchMaker
+from loaderd.core.batch_window import BatchWindow, PlannedBatch
+from loaderd.core.batches import BatchBuild, SlotRef
 from loaderd.core.events import Attach
 from loaderd.core.histogram import Histogram
+from loaderd.core.jobs import Done, Job
 from loaderd.core.replay import Replay
 from loaderd.core.session_slots import SessionSlots
-from loaderd.core.slots import ANNOUNCED, FILLING, FINISH, FREE, LEASED, READY
+from loaderd.core.slots import ANNOUNCED, FILLING, FREE, LEASED, READY
 from loaderd.core.usage import SessionUsage
-from loaderd_wire.messages import Descriptor, Failure, Progress, Released, Segment
+from loaderd_wire.messages import Descriptor, Failure, Progress, Released
 from loaderd_wire.slices import steps_left
 
 
-class SessionState:
+class SessionState(BatchMaker):
     """What one client is to get next, what it holds, and what it has said. The scheduler drives it.
 
     Attributes:
-        session: Number of the session.
-        stream: Name of the stream.
         window: Its plan, and the batches of it that come next.
-        slots: Its slots.
-        ended: Why nothing more is made for it; "" while something is.
         failure: The fault it has ended on; it is sent again whenever the client asks.
-        gone: The client has left.
         seq: Number of the client's latest message.
-        made: Batches that were finished, over all plans.
         waiting: The trainer waits for a batch.
         usage: What was measured of it.
         need: Workers that its trainer needs, when that was last looked at; 0: unknown.
         verdict: Who waits for whom, in a line that the client is to be told; "": none.
-        unplaced: A batch of the window may have no slot.
-        unsaid: A batch may be ready to be announced.
-        version: Number of its latest entry in the queue.
         note_s: When a false statement of the client was last logged; None: never.
         notes_left_out: How many were not logged since.
     """
+
+    window: BatchWindow
 
     def __init__(
         self,
@@ -68,9 +63,8 @@ class SessionState:
             or event.segment.slots < event.prefetch + 2
         ):
             raise ValueError(f"session {event.session} can't be served: {event}")
-        self.session = event.session
-        self.stream = event.stream
-        self.window = BatchWindow(
+        super().__init__(event.session, event.stream, times)
+        self.window = BatchWindow(  # pyright: ignore[reportIncompatibleVariableOverride] - set once
             event.shape,
             event.prefetch,
             partial(
@@ -83,23 +77,21 @@ class SessionState:
             ),
         )
         self.slots = SessionSlots(event.segment)
-        self._times = times
         self._replay = Replay() if replay else None
-        self.ended = ""
         self.failure: Failure | None = None
-        self.gone = False
-        self.seq = self.made = 0
+        self.seq = 0
         self.waiting = False
         self.usage = SessionUsage()
         self.need = 0.0
         self.verdict = ""
-        # These say what has to be looked at: most events change little of a window.
         self._unsettled = False  # a slot in the window may have been given back, or leased
-        self.unplaced = False
-        self.unsaid = False
-        self.version = 0
         self.note_s: float | None = None
         self.notes_left_out = 0
+
+    @property
+    def maker(self) -> BatchMaker:
+        """Who makes its batches."""
+        return self
 
     # what the client says
 
@@ -212,21 +204,6 @@ class SessionState:
             if not build.todo:
                 self.finish(build, now_s)
 
-    def finish(self, build: BatchBuild, now_s: float) -> None:
-        """If all rows of a batch are in its slot, the slot is READY.
-
-        Args:
-            build: The batch.
-            now_s: Time of the event.
-        """
-        if build.whole and build.place and self.slots.state_of(build.place) is FILLING:
-            self.slots.tables[build.place.segment].move(build.place.slot, FINISH)
-            self.made += 1
-            self._times.add(now_s - build.begun_s)
-            self.unsaid = True
-            if self._replay is not None:
-                self._replay.finish(build)
-
     def announce(self, now_s: float) -> list[Descriptor]:
         """The descriptors of batches that are READY and whose turn it is, in order.
 
@@ -242,14 +219,19 @@ class SessionState:
             if place is not None and not build.todo and not build.running:
                 state = slots.state_of(place)
                 if state is READY:
-                    state = ANNOUNCED
+                    place, state = self._place_to_tell(item), ANNOUNCED
+                    if place is None:
+                        break
                     message = build.descriptor(self.session, window.plan, item.k)
                     slots.announce(build, place, message, now_s)
                     messages.append(message)
                 elif state is ANNOUNCED and not item.announced:
                     # Kept at a seek, under a new number.
                     known = slots.announced[place.segment, place.slot]
-                    known.message = build.descriptor(self.session, window.plan, item.k)
+                    known.message = replace(
+                        build.descriptor(self.session, window.plan, item.k),
+                        generation=known.message.generation,
+                    )
                     known.told_s = now_s
                     messages.append(known.message)
                 item.announced = item.announced or state is ANNOUNCED
@@ -259,29 +241,13 @@ class SessionState:
             messages[0], self.verdict = replace(messages[0], verdict=self.verdict), ""
         return messages
 
-    def restart(self, build: BatchBuild) -> None:
-        """Make a batch again in another slot. The old one is FREE when its last job has ended."""
-        place = build.place
-        self.wait(build)
-        if place is not None:
-            self.slots.tables[place.segment].abandon(place.slot)
+    def hold(self, now_s: float) -> None:
+        """Note whether anything can be begun."""
+        self.usage.hold(self.held, now_s)
 
-    def wait(self, build: BatchBuild) -> None:
-        """A batch has no slot any longer, and waits for one."""
-        build.begin(None)
-        self.unplaced = True
-
-    def grown(self, segment: Segment) -> None:
-        """A larger segment has been reserved; slots are claimed in it from now on.
-
-        Raises:
-            ValueError: It is not newer than the current one, or has too few slots.
-        """
-        if segment.segment <= self.slots.current or segment.slots < self.window.prefetch + 2:
-            raise ValueError(
-                f"session {self.session} has segment {self.slots.current}: can't go on in {segment}"
-            )
-        self.slots.add(segment)
+    def answered(self, job: Job, done: Done) -> None:
+        """Take the measures of a job that a worker has done for it."""
+        self.usage.answered(job, done)
 
     def end(self, why: str) -> None:
         """Make nothing more. What was announced stays valid.
@@ -302,6 +268,14 @@ class SessionState:
         self.slots.release_all()
 
     # parts of the above
+
+    def _place_to_tell(self, item: PlannedBatch) -> SlotRef | None:
+        """Where a batch lies that is READY, if the client is to be told of it now."""
+        return item.build.place
+
+    def _finished(self, build: BatchBuild) -> None:
+        if self._replay is not None:
+            self._replay.finish(build)
 
     def _give_up(self, build: BatchBuild) -> None:
         """No batch of the window is this one any longer. A slot that the client knows stays."""

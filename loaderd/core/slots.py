@@ -30,11 +30,12 @@ class SlotEvent(str, Enum):  # str: its hash is fast, and every move looks it up
     ANNOUNCE = "announce"
     LEASE = "lease"
     RELEASE = "release"
+    KEEP = "keep"  # of a group: no client reads it any longer, and its batch stays
     ABANDON = "abandon"
     SETTLE = "settle"  # its last job has ended
 
 
-CLAIM, FINISH, ANNOUNCE, LEASE, RELEASE, ABANDON, SETTLE = SlotEvent
+CLAIM, FINISH, ANNOUNCE, LEASE, RELEASE, KEEP, ABANDON, SETTLE = SlotEvent
 
 MOVES: dict[tuple[SlotState, SlotEvent], SlotState] = {
     (FREE, CLAIM): FILLING,
@@ -44,6 +45,7 @@ MOVES: dict[tuple[SlotState, SlotEvent], SlotState] = {
     (READY, ABANDON): ENDING,
     (ANNOUNCED, LEASE): LEASED,
     (ANNOUNCED, RELEASE): FREE,
+    (ANNOUNCED, KEEP): READY,
     (LEASED, RELEASE): FREE,
     (ENDING, SETTLE): FREE,
 }

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from loaderd.core import assessment, explain, stack_dumps
 from loaderd.core.assessment import Rates
+from loaderd.core.batch_maker import BatchMaker
+from loaderd.core.groups import GroupMember, GroupState
 from loaderd.core.histogram import Durations
 from loaderd.core.jobs import importing
 from loaderd.core.pool_worker import PoolWorker, WorkerState
@@ -192,6 +194,7 @@ def snapshot(state: SchedulerState, now_s: float) -> SchedulerSnapshot:
         restarts=dict(state.restarts),
         wanted_workers=state.pool.size,
         sizing=state.sizing,
+        groups=tuple(_group(group) for group in state.groups.values()),
     )
 
 
@@ -228,6 +231,26 @@ def _stream(stream: StreamState) -> StreamSnapshot:
     )
 
 
+def _slots(maker: BatchMaker) -> dict[str, int]:
+    """Slots in each state, of all segments."""
+    tables = maker.slots.tables.values()
+    return {slot.value: sum(table.count(slot) for table in tables) for slot in SlotState}
+
+
+def _group(group: GroupState) -> GroupSnapshot:
+    return GroupSnapshot(
+        group=group.session,
+        stream=group.stream,
+        sessions=tuple(sorted(member.session for member in group.members)),
+        share_window=group.share_window,
+        made=group.made,
+        told=group.told,
+        hits=group.hits,
+        slots=_slots(group),
+        segments=tuple(sorted(group.slots.tables)),
+    )
+
+
 def _session(state: SchedulerState, s: SessionState, now_s: float) -> SessionSnapshot:
     first = s.window.items[0].cursor if s.window.items else None
     return SessionSnapshot(
@@ -240,15 +263,14 @@ def _session(state: SchedulerState, s: SessionState, now_s: float) -> SessionSna
         epoch=first.epoch if first else None,
         position=first.position if first else None,
         step=first.step if first else None,
-        slots={
-            slot.value: sum(table.count(slot) for table in s.slots.tables.values())
-            for slot in SlotState
-        },
+        slots=_slots(s.maker),
         segments=tuple(sorted(s.slots.tables)),
         story=explain.next_batch_line(state, s, now_s),
         verdict=assessment.assess(state, s, now_s),
         epoch_steps=steps_left(s.window.shape, 0),
         rates=assessment.rates(state, s, now_s),
+        group=s.maker.session if isinstance(s, GroupMember) else None,
+        lag=s.group.lag_of(s) if isinstance(s, GroupMember) else None,
     )
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from loaderd.core.actions import Action
+from loaderd.core.batch_maker import BatchMaker
 from loaderd.core.batches import BatchBuild
 from loaderd.core.fair_queue import FairQueue
+from loaderd.core.groups import GroupState
 from loaderd.core.jobs import Job
 from loaderd.core.pool import WorkerPool
 from loaderd.core.sessions import SessionState
@@ -31,14 +33,14 @@ class RunningJob:
     Attributes:
         job: What was sent.
         worker: Number of the worker that it was sent to.
-        session: The session whose slot it writes.
+        maker: The session, or the group, whose slot it writes.
         build: The batch that its rows belong to.
         attempt: The batch's count of starts when the job was sent.
     """
 
     job: Job
     worker: int
-    session: SessionState
+    maker: BatchMaker
     build: BatchBuild
     attempt: int
 
@@ -56,7 +58,9 @@ class SchedulerState:
         pool: The workers, by number.
         streams: The streams, by name.
         sessions: The sessions of connected clients, by number.
-        leaving: Sessions whose client is gone while some of their jobs still run, by number.
+        groups: Sessions that share their batches, by number of the group.
+        leaving: Sessions and groups whose clients are gone while some of their jobs still run, by
+            number.
         jobs: The jobs that were sent and not yet answered, by number.
         queue: The order in which sessions with work get the next job.
         usage: What all workers did.
@@ -75,7 +79,8 @@ class SchedulerState:
     pool: WorkerPool
     streams: dict[str, StreamState]
     sessions: dict[int, SessionState] = field(default_factory=dict[int, SessionState])
-    leaving: dict[int, SessionState] = field(default_factory=dict[int, SessionState])
+    groups: dict[int, GroupState] = field(default_factory=dict[int, GroupState])
+    leaving: dict[int, BatchMaker] = field(default_factory=dict[int, BatchMaker])
     jobs: dict[int, RunningJob] = field(default_factory=dict[int, RunningJob])
     queue: FairQueue = field(default_factory=FairQueue)
     usage: PoolUsage = field(default_factory=PoolUsage)

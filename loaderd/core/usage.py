@@ -48,11 +48,11 @@ class UsageSample(NamedTuple):
     decode_s: float
     transform_s: float
     write_s: float
-    rows: int
+    rows: float
     busy_s: float
     done_s: float
     jobs: int
-    bytes: int = 0
+    bytes: float = 0
     workers_s: float = 0.0
 
 
@@ -92,7 +92,8 @@ class SessionUsage:
         self._held_s = 0.0
         self._held_since_s: float | None = None
         self._stage_s = [0.0, 0.0, 0.0, 0.0]
-        self._rows = self._bytes = 0
+        self._rows: float = 0
+        self._bytes: float = 0
         self._samples: deque[UsageSample] = deque()
 
     def told(self, now_s: float, batches: int, waiting: bool, waited_s: float) -> float:
@@ -126,21 +127,22 @@ class SessionUsage:
         found, self._batch_wait_s = self._batch_wait_s, 0.0
         return found if self.knows_wait else -1.0
 
-    def answered(self, job: Job, done: Done) -> None:
+    def answered(self, job: Job, done: Done, part: float = 1) -> None:
         """Take the measures of a job that a worker has done for it.
 
         Args:
             job: The job.
             done: The worker's answer.
+            part: Which part of it counts, where sessions share a batch.
         """
         stage_s = self._stage_s
-        stage_s[0] += done.read_s
-        stage_s[1] += done.decode_s
-        stage_s[2] += done.transform_s
-        stage_s[3] += done.write_s
-        self._bytes += done.bytes
+        stage_s[0] += done.read_s * part
+        stage_s[1] += done.decode_s * part
+        stage_s[2] += done.transform_s * part
+        stage_s[3] += done.write_s * part
+        self._bytes += done.bytes * part
         if job.kind is not COMPACT and job.kind is not TRIAL:
-            self._rows += job.last - job.first
+            self._rows += (job.last - job.first) * part
 
     def hold(self, held: bool, now_s: float) -> None:
         """Note whether anything can be begun.

@@ -86,7 +86,7 @@ class Measures:
     batches: int
     held_s: float
     stage_s: tuple[float, ...]
-    rows: int
+    rows: float
     batch_rows: int
     prefetch: int
     jobs: int

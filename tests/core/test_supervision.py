@@ -6,7 +6,14 @@ from __future__ import annotations
 
 import pytest
 
-from loaderd.core.actions import CannotBoot, LogLine, RetireWorker, StartWorker, StreamBroken
+from loaderd.core.actions import (
+    CannotBoot,
+    LogLine,
+    RetireWorker,
+    SendJob,
+    StartWorker,
+    StreamBroken,
+)
 from loaderd.core.events import WorkerDied, WorkerObservation, WorkerPoll, WorkerReady
 from loaderd.core.jobs import Stage, stamp
 from loaderd.core.supervision import WAY_ON
@@ -68,6 +75,23 @@ def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_anothe
     harness.step(WorkerDied(1, False, "SIGKILL", seen, "", ""))
     assert ring.state[job.slot].value == "free"
     assert restarts(harness) == {"hung": 1}
+
+
+def test_a_collate_that_hangs_in_a_worker_that_does_not_die_fails_its_batch() -> None:
+    harness = one_session(collated=True, on_error="skip")
+    hang(harness, 1, 0, Stage.COLLATE)
+    for _ in range(30):
+        harness.look(harness.seen(1, 0, Stage.COLLATE))
+    assert StartWorker(2, 0.0) in harness.log
+    harness.sent.pop(1)
+    harness.step(WorkerReady(2))
+    batch = harness.take()
+    assert (batch.failed, [(b.stage, b.error) for b in batch.bad]) == (
+        True,
+        [("collate", "Timeout")],
+    )
+    assert [a.job.start for a in harness.of(SendJob)].count(0) == 1
+    assert harness.take().filled == 8
 
 
 def test_a_worker_that_leaks_ends_its_job_and_is_replaced() -> None:

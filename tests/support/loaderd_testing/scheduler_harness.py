@@ -131,12 +131,20 @@ class SchedulerHarness:
         cursor: Cursor = START,
         stream: str = "train",
         tell: bool = True,
+        group: int = 0,
+        share_window: int = 8,
     ) -> ClientProtocol:
-        first = segment(1, prefetch + 2)
-        self.segments[session, 1] = first
+        """A client comes. group: it shares batches; slots for share_window + prefetch + 2."""
+        first = segment(1, prefetch + 2 + (share_window if group else 0))
+        known = [number for owner, number in self.segments if owner == group]
+        if known:
+            first = self.segments[group, max(known)]
+        self.segments[group or session, first.segment] = first
         self.inbox[session] = deque()
-        self.clients[session] = ClientProtocol(session, shape, prefetch, first, cursor)
-        self.step(Attach(session, stream, shape, 7, prefetch, first))
+        self.clients[session] = ClientProtocol(
+            session, shape, prefetch, first, cursor, shared=bool(group)
+        )
+        self.step(Attach(session, stream, shape, 7, prefetch, first, group, share_window))
         if tell:
             self.tell(session)
         return self.clients[session]
@@ -161,7 +169,10 @@ class SchedulerHarness:
         for _ in range(200):
             if batch is not None:
                 break
+            if client.dirty:
+                self.tell(session)
             self.work()
+            self.grow()
             self.hear(session)
             batch = client.take()
         assert batch is not None, self.core.snapshot()
@@ -176,7 +187,10 @@ class SchedulerHarness:
             number = max(n for s, n in self.segments if s == action.session) + 1
             new = Segment(number, action.slots, 8192, action.tail_row_bytes, action.body_bytes)
             self.segments[action.session, number] = new
-            self.clients[action.session].add_segment(new)
+            group = self.core.state.groups.get(action.session)
+            members = [member.session for member in group.members] if group else [action.session]
+            for member in members:
+                self.clients[member].add_segment(new)
             self.step(SegmentGrown(action.session, new))
 
     def detach(self, session: int = 1) -> list[Action]:
