@@ -24,6 +24,11 @@ from loaderd.config.transforms import OPS
         ("timeout = 30", "streams.train.timeout", "[workers] sample_timeout_s"),
         ("timeout_s = 30", "streams.train.timeout_s", "an argument of Loader"),
         (
+            "shared = true",
+            "streams.train.shared",
+            "[streams.NAME] share = true, or the argument shared=True",
+        ),
+        (
             'collate_fn = "a:b"',
             "streams.train.collate_fn",
             'collate = "pkg.module:function", which is called as function(samples) or function(samples, rng)',

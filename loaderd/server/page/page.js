@@ -87,11 +87,19 @@ function stages(streams) {
 
 function sessions(all) {
   table("sessions", "Every trainer that is attached",
-    ["Stream", "Rank", "Epoch", "Step", "Batches made", "Waits", "It waits for", "Slots ready"],
+    ["Stream", "Rank", "Epoch", "Step", "Batches made", "Waits", "It waits for", "Slots ready", "Shares"],
     all.map((s) => [s.stream, `${s.rank} of ${s.world_size}`, s.epoch, s.step, s.made,
       s.verdict ? percent(s.verdict.wait_fraction) : "", s.waiting ? s.story : "",
-      s.slots ? (s.slots.ready ?? 0) + (s.slots.announced ?? 0) : ""]),
+      s.slots ? (s.slots.ready ?? 0) + (s.slots.announced ?? 0) : "",
+      s.group ? (s.lag ? `${s.lag} behind` : "yes") : ""]),
     "No trainer is attached.");
+}
+
+function groups(all) {
+  at("groups-section").hidden = !all.length;
+  table("groups", "Trainers that get the same batches, each of which is made once",
+    ["Stream", "Trainers", "Batches made", "Announced", "Hit rate"],
+    all.map((g) => [g.stream, g.sessions.length, g.made, g.told, percent(g.told ? g.hits / g.told : 0)]), "");
 }
 
 function workers(all) {
@@ -177,6 +185,7 @@ function show(told) {
   plots(told.history);
   stages(status.streams);
   sessions(status.sessions);
+  groups(status.groups ?? []); // a daemon of an earlier version has none
   workers(status.workers);
   if (told.pictures) pictures = told.pictures;
   bad(status.quarantine);
