@@ -27,8 +27,9 @@ class Mapping:
 class View:
     """A segment as `SessionMemory` sees it."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, *, shared: bool = False) -> None:
         self.segment = segment
+        self.shared = shared
         self.mapping = Mapping(segment)
 
 
