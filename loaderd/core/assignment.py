@@ -110,7 +110,7 @@ class JobAssigner:
             state.actions += [
                 _tell(message.session, message) for message in maker.announce(state.now_s)
             ]
-        if maker.starved and not state.draining:
+        if not state.draining and maker.starved(state.now_s):
             self._grow(maker)
         maker.hold(state.now_s)
         if maker.gone or len(maker.slots.tables) > 1:
@@ -172,10 +172,11 @@ class JobAssigner:
         if maker.slots.growing or maker.ended:
             return
         has = maker.slots.table.segment
-        slots, (tail, body) = maker.slots_needed(), maker.window.needs()
-        if tail <= has.tail_row_bytes and body <= has.body_bytes and slots <= has.slots:
+        tail, body = maker.window.needs()
+        fits = tail <= has.tail_row_bytes and body <= has.body_bytes
+        if fits and not maker.starved(self.state.now_s):
             return
         maker.slots.growing, maker.slots.outgrown = True, False
         tail = max(has.tail_row_bytes, int(tail * HEADROOM + 7) & ~7)
         body = max(has.body_bytes, int(body * HEADROOM))
-        self.state.actions.append(GrowSegment(maker.session, slots, tail, body))
+        self.state.actions.append(GrowSegment(maker.session, maker.slots_needed(), tail, body))

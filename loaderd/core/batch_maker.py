@@ -121,13 +121,17 @@ class BatchMaker(ABC):
             )
         self.slots.add(segment)
 
-    @property
-    def starved(self) -> bool:
-        """Whether it needs more slots than it has."""
+    def starved(self, now_s: float) -> bool:
+        """Whether it needs more slots than it has.
+
+        Args:
+            now_s: Time of the event.
+        """
+        del now_s
         return False
 
     def slots_needed(self) -> int:
-        """How many slots its segment must have."""
+        """How many slots a larger segment must have."""
         return len(self.slots.table.state)
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loaderd.core import stack_dumps
+from loaderd.core.groups import GroupMember
 from loaderd.core.jobs import SINGLE, Stage, importing
 from loaderd.core.pool_worker import PoolWorker, WorkerState
 from loaderd.core.sessions import SessionState
@@ -135,6 +136,11 @@ def no_slot(session: SessionState) -> str:
     leased = table.count(SlotState.LEASED)
     if leased == slots:
         return f"the trainer holds all {slots} slots"
+    if isinstance(session, GroupMember) and session.group.slots.all_announced:
+        return (
+            f"other trainers that share its batches have not read those in all {slots} slots, and "
+            "there is no memory for more"
+        )
     parts = [f"{table.count(s)} {s.value}" for s in SlotState if table.count(s)]
     return f"of {slots} slots {', '.join(parts)}"
 

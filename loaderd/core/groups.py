@@ -27,6 +27,7 @@ from loaderd.core.slots import ANNOUNCED, FILLING, READY
 from loaderd_wire.messages import Descriptor, Progress, Released, Segment
 from loaderd_wire.slices import Cursor, Slice, steps_left
 
+GROW_AGAIN_S = 5.0  # between two requests for more slots, after there was no memory
 MOST_TOLD = 2  # batches that a member is told of and has not given back: it keeps no more slots
 
 
@@ -63,6 +64,7 @@ class GroupState(BatchMaker):
         self._new_build = new_build
         self._batches: dict[Slice, BatchBuild] = {}
         self._lying: dict[tuple[int, int], BatchBuild] = {}  # by (segment, slot)
+        self._grow_s = -inf  # more slots are not asked for before
 
     # members
 
@@ -96,18 +98,6 @@ class GroupState(BatchMaker):
         if build is None or self._is_old(build):
             build = self._batches[cut] = self._new_build(cut)
         return build
-
-    def stuck(self) -> list[GroupMember]:
-        """Members that can't go on in the current segment."""
-        fits = self.slots.fits
-        return [
-            member
-            for member in self.members
-            if any(
-                item.build.place is None and (item.k == member.window.taken or not fits(item.build))
-                for item in member.window.items
-            )
-        ]
 
     def tell(self, build: BatchBuild) -> None:
         """A member is told of a batch."""
@@ -166,22 +156,37 @@ class GroupState(BatchMaker):
         for member in at_work:
             member.usage.answered(job, done, part=1 / len(at_work))
 
-    @property
-    def starved(self) -> bool:
+    def starved(self, now_s: float) -> bool:
         """Whether a member's next batch has no slot, and only clients can free one."""
         return (
             self.unplaced
+            and now_s >= self._grow_s
             and self.slots.all_announced
             and any(item.k == 0 and item.build.place is None for item in self.window.items)
         )
 
     def slots_needed(self) -> int:
-        """How many slots its segment must have.
-
-        More than it has, if clients keep all of them and another one needs one.
-        """
+        """How many slots a larger segment must have: room for one more that is far from others."""
         has = super().slots_needed()
-        return has + self.window.prefetch + 2 if self.starved else has
+        return has + self.window.prefetch + 2 if self.slots.all_announced else has
+
+    def not_grown(self, now_s: float) -> list[GroupMember]:
+        """There is no memory for a larger segment. More slots are asked for again, after a while.
+
+        Args:
+            now_s: Time of the event.
+
+        Returns:
+            Members that can't go on, because a batch of theirs does not fit into its slot.
+        """
+        self.slots.growing = False
+        self._grow_s = now_s + GROW_AGAIN_S
+        fits = self.slots.fits
+        return [
+            member
+            for member in self.members
+            if not all(item.build.place or fits(item.build) for item in member.window.items)
+        ]
 
     def grown(self, segment: Segment) -> None:
         """A larger segment has been reserved; slots are claimed in it from now on."""

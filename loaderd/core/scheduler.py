@@ -360,13 +360,12 @@ class Scheduler:
         self._assigner.refresh(maker)
 
     def _not_grown(self, e: GrowFailed) -> None:
-        session, group = self.state.sessions.get(e.session), self.state.groups.get(e.session)
-        maker = session or group
+        state = self.state
+        maker = state.sessions.get(e.session) or state.groups.get(e.session)
         if maker is None:
             return
-        maker.slots.growing = False
-        for each in [session] if session else group.stuck() if group else []:
-            self._assigner.fail(each, "StreamFailedError", e.text)
+        for session in maker.not_grown(state.now_s):
+            self._assigner.fail(session, "StreamFailedError", e.text)
         self._assigner.refresh(maker)
 
     def _drain(self, _: Drain) -> None:

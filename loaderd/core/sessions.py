@@ -245,6 +245,12 @@ class SessionState(BatchMaker):
         """Note whether anything can be begun."""
         self.usage.hold(self.held, now_s)
 
+    def not_grown(self, now_s: float) -> list[SessionState]:
+        """There is no memory for a larger segment: it can't go on."""
+        del now_s
+        self.slots.growing = False
+        return [self]
+
     def answered(self, job: Job, done: Done) -> None:
         """Take the measures of a job that a worker has done for it."""
         self.usage.answered(job, done)

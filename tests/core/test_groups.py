@@ -8,7 +8,7 @@ import pytest
 
 from loaderd.core.actions import FreeSegment, GrowSegment, SendJob
 from loaderd.core.events import Attach, Drain, GrowFailed
-from loaderd.core.groups import MOST_TOLD
+from loaderd.core.groups import GROW_AGAIN_S, MOST_TOLD
 from loaderd.core.slots import SlotState
 from loaderd_testing.scheduler_harness import SchedulerHarness, bad_row, done
 from loaderd_wire.messages import Descriptor, Failure
@@ -221,6 +221,25 @@ def test_where_stalled_clients_keep_all_slots_the_next_one_gets_more() -> None:
     assert harness.take(7).start == 8 * 70
     for session in range(1, 7):
         assert harness.take(session).start == 80 * session
+
+
+def test_without_memory_for_more_slots_one_waits_and_asks_again() -> None:
+    harness = SchedulerHarness(samples=8 * 200)
+    for session in range(1, 8):
+        cursor = Cursor(0, 80 * session, 10 * session)
+        harness.attach(session, group=GROUP, shape=LONG, prefetch=2, share_window=2, cursor=cursor)
+    harness.finish()
+    harness.log.clear()
+    harness.step(GrowFailed(GROUP, "no memory"))
+    harness.tell(7, ping=True)
+    assert harness.of(GrowSegment) == []
+    assert "have not read those in all 6 slots" in harness.core.snapshot().sessions[6].story
+    harness.now_s += GROW_AGAIN_S
+    harness.tell(7, ping=True)
+    assert len(harness.of(GrowSegment)) == 1
+    harness.step(GrowFailed(GROUP, "no memory"))
+    harness.take(1)  # it gives its slot back
+    assert harness.take(7).start == 8 * 70
 
 
 def test_a_drain_tells_every_member() -> None:
