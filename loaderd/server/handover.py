@@ -17,7 +17,8 @@ from loaderd.server.served_socket import ServedSocket
 from loaderd.system import systemd
 from loaderd.system.control_socket import Peer
 from loaderd.system.loop import Timer
-from loaderd_wire.messages import Bye, Report
+from loaderd.system.predecessor import SERVES
+from loaderd_wire.messages import Bye, Report, Starting
 
 OFFER_S = 10.0  # that a successor has from the offer on
 STAY_S = 0.5  # in which a daemon takes its socket back should its successor die
@@ -50,7 +51,11 @@ class Handover:
             ready: This daemon serves.
         """
         parts = self._parts
-        why = self._refusal(peer, ready=ready)
+        why = self._refusal(peer)
+        if not why and not ready:
+            parts.control.send(peer, Starting("the daemon there is still starting"))
+            parts.control.finish(peer)  # it asks again
+            return
         try:
             fds = () if why else self._socket.offer()
         except OSError as error:
@@ -75,7 +80,7 @@ class Handover:
         self._socket.take_back()
         self._parts.log("warning", "handover_failed", "the successor has gone: serving on")
 
-    def _refusal(self, peer: Peer, *, ready: bool) -> str:
+    def _refusal(self, peer: Peer) -> str:
         """Why the socket is not handed over to this peer; "" if it is."""
         options = self._parts.options
         if peer.cred.uid not in (0, self._own):
@@ -87,8 +92,6 @@ class Handover:
             )
         if options.replay:
             return "`loaderd bench --replay` runs there"
-        if not ready:
-            return "the daemon there is still starting"
         if self._successor is not None:
             return f"another daemon ({self._successor}) is taking over"
         return ""
@@ -105,10 +108,13 @@ class Handover:
             sorted({hello.protocol for hello in hellos}),
         )
 
-    def _taken(self) -> None:
-        """The successor serves."""
+    def _taken(self, said: bytes) -> None:
+        """The successor serves, if that is what it says."""
         peer = self._successor
         assert peer is not None
+        if said != SERVES:
+            self._parts.control.drop(peer, "says something else than that it serves")
+            return
         peer.on_more = None
         self._disarm()
         self._socket.hand_over()

@@ -34,7 +34,7 @@ from loaderd.server.takeover import TakingOver
 from loaderd.server.verdict_reporter import VerdictReporter
 from loaderd.system import resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
-from loaderd.system.lockfile import AlreadyServed, CannotServe, LockFile
+from loaderd.system.lockfile import AlreadyServed, LockFile
 from loaderd.system.logs import Log
 from loaderd.system.loop import Loop
 from loaderd.system.peer_credentials import PeerGate
@@ -347,10 +347,7 @@ class Running:
     def _alone(self) -> None:
         """The daemon before has ended: its address for metrics is free."""
         if self._page_server is not None:
-            try:
-                self._page_server.listen()
-            except CannotServe as error:
-                self._log("error", "no_metrics", str(error))
+            self._page_server.listen_when_free()
 
     def _verdicts(self) -> list[Verdict]:
         return self._dispatcher.verdicts()

@@ -18,7 +18,7 @@ from loaderd.system.control_socket import Peer
 from loaderd.system.lockfile import AlreadyServed, CannotServe
 from loaderd.system.loop import Timer
 from loaderd.system.predecessor import Predecessor
-from loaderd_wire.messages import OLDEST, Ask, Bye, Hello, Rejected, Report
+from loaderd_wire.messages import OLDEST, Ask, Bye, Hello, Rejected, Report, Starting
 
 RETRY_S = 0.1  # between two looks at a daemon that takes no connections
 PATIENCE_S = 30.0  # for one that does not hand over, and does not leave
@@ -57,6 +57,7 @@ class TakingOver:
         self._deadline: Timer | None = None
         self._retry: Timer | None = None
         self._who = ""  # serves it
+        self._starting = ""  # what it has said, if it does not serve yet
         self._serves = False  # this daemon does
         self._released = False  # the one before has said that it leaves
 
@@ -107,9 +108,17 @@ class TakingOver:
         else:
             for fd in fds:
                 os.close(fd)
-            if isinstance(message, Rejected):
+            if isinstance(message, Starting):
+                self._await(message.text)
+            elif isinstance(message, Rejected):
                 old = message.error == "ProtocolError"  # the command is unknown to it
                 self._fail(f"cannot take over: {message.text}" + TOO_OLD * old)
+
+    def _await(self, text: str) -> None:
+        """It will be asked again, as long as there is time."""
+        if not self._starting:
+            self._parts.log("info", "waits", f"{text}: this one waits for it")
+        self._starting = text
 
     def _consider(self, body: str, lock: int, listener: int) -> None:
         """Take what is offered, if all trainers can go on with this daemon."""
@@ -166,6 +175,12 @@ class TakingOver:
         self._alone()
 
     def _late(self) -> None:
+        if self._starting:
+            self._fail(
+                f"cannot take over: {self._starting} after {PATIENCE_S:.0f} s; try again when "
+                "`loaderd status` says ready"
+            )
+            return
         self._fail(
             f"{self._who}, and it has neither handed over nor left within {PATIENCE_S:.0f} s"
             + TOO_OLD

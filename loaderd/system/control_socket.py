@@ -34,7 +34,7 @@ class Peer:
     """One connection.
 
     `session` is whoever's it is to set (None: no session); `ended` once nothing can be said any
-    longer; `on_more` is called when it says a second thing, which nobody else may.
+    longer; `on_more` is called with the second thing that it says, which nobody else may.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class Peer:
         self.pidfd = -1
         self.session: int | None = None
         self.spoken = False
-        self.on_more: Callable[[], object] | None = None
+        self.on_more: Callable[[bytes], object] | None = None
         self.finishing = False
         self.ended = False
         self.buffer = bytearray()
@@ -251,7 +251,7 @@ class ControlListener:
         elif peer.finishing:
             return  # read and thrown away, so that our last words aren't lost to a reset
         elif peer.on_more is not None:
-            peer.on_more()
+            peer.on_more(data)
         elif peer.spoken:
             self.drop(peer, "sent a second message")
         else:

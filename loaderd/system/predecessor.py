@@ -15,6 +15,7 @@ from loaderd_wire.messages import Ask
 
 READ_BYTES = 1 << 16
 MOST_FDS = 2
+SERVES = b"\0"  # what a successor says when it serves
 
 
 class Predecessor:
@@ -61,9 +62,9 @@ class Predecessor:
         closed_in_children(self)
 
     def say(self) -> None:
-        """One more byte: `Peer.on_more` there. If it is gone, `ended` will be called."""
+        """Say SERVES: `Peer.on_more` there. If it is gone, `ended` will be called."""
         try:
-            self._socket.send(b"\0", socket.MSG_NOSIGNAL)
+            self._socket.send(SERVES, socket.MSG_NOSIGNAL)
         except OSError:
             return
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +22,8 @@ from loaderd.server.start_options import EXIT_DRAINED, EXIT_NO_START
 from loaderd_client import Loader
 from loaderd_testing import daemon_process
 from loaderd_testing.deadlines import DEADLINE_S, until
+from loaderd_wire import codec
+from loaderd_wire.messages import OLDEST, Ask
 
 Start = Callable[..., "Served"]
 SEGMENT = 6 * 12288  # bytes of a trainer's
@@ -53,6 +57,12 @@ class Served:
         until(f"{part!r}", lambda: part in self.text() or self.process.poll() is not None)
         assert part in self.text(), self.text()
         return self
+
+    def opens(self) -> None:
+        """Its streams that are late."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
 
     def ended(self) -> int:
         return self.process.wait(DEADLINE_S)
@@ -187,7 +197,7 @@ def test_a_daemon_that_cannot_hand_over_says_why(
 ) -> None:
     old = start(*streams, **given)
     until("its socket", Path(old.socket).exists)
-    new = start(takeover=True)
+    new = start(takeover=True, **({"patience_s": 2.0} if streams else {}))
     assert new.ended() == EXIT_NO_START
     assert f"cannot take over: {why}" in new.text()
     assert old.process.poll() is None
@@ -196,6 +206,37 @@ def test_a_daemon_that_cannot_hand_over_says_why(
 def test_who_finds_no_daemon_serves_as_ever(start: Start, tmp_path: Path) -> None:
     new = start(takeover=True).wait("ready: ")
     assert serving(tmp_path) == new.process.pid
+
+
+def test_of_two_that_start_at_once_to_take_over_the_second_waits_for_the_first(
+    start: Start, tmp_path: Path
+) -> None:
+    first = start("late", takeover=True)
+    until("its socket", Path(first.socket).exists)
+    second = start("late", takeover=True)
+    second.opens()
+    second.wait("the daemon there is still starting: this one waits for it")
+    first.opens()
+    second.wait("the daemon before has left")
+    assert first.ended() == EXIT_DRAINED
+    assert serving(tmp_path) == second.process.pid
+
+
+def test_a_successor_that_says_something_else_than_that_it_serves_takes_nothing_over(
+    start: Start, tmp_path: Path
+) -> None:
+    old = start().wait("ready: ")
+    with socket.socket(socket.AF_UNIX) as successor:
+        successor.connect(old.socket)
+        successor.sendall(codec.frame(Ask(OLDEST, "takeover")))
+        _, fds, _, _ = socket.recv_fds(successor, 1 << 16, 2)
+        assert len(fds) == 2
+        for fd in fds:
+            os.close(fd)
+        successor.sendall(codec.frame(Ask(OLDEST, "takeover")))
+        old.wait("the successor has gone: serving on")
+    assert "handed over" not in old.text()
+    assert serving(tmp_path) == old.process.pid
 
 
 def test_a_trainer_without_room_beside_the_old_segments_waits_until_they_are_gone(

@@ -12,6 +12,9 @@ from loaderd.server.parts import Parts
 from loaderd.server.status_pages import StatusPages
 from loaderd.system.http import Answer, HttpServer, is_loopback, parse_address
 from loaderd.system.lockfile import CannotServe
+from loaderd.system.loop import Timer
+
+WAIT_S, MOST_WAIT_S = 1.0, 60.0  # before the next try to listen; twice as long each time
 
 
 class PageServer:
@@ -39,6 +42,8 @@ class PageServer:
         self._loop, self._log = parts.loop, parts.log
         self._history = History(parts.loop, parts.dispatcher.verdicts)
         self._server: HttpServer | None = None
+        self._again: Timer | None = None
+        self._wait_s = WAIT_S
         shown = parts.config.daemon.thumbnails
         try:
             from loaderd.server import metrics  # noqa: F401 - now, as it is said above
@@ -79,12 +84,28 @@ class PageServer:
         except OSError as error:
             raise self._cannot(error) from None
 
+    def listen_when_free(self) -> None:
+        """Serve as soon as the address is free: until then it is tried again and again."""
+        self._again = None
+        try:
+            self.listen()
+        except CannotServe as error:
+            if self._wait_s == WAIT_S:
+                self._log("error", "no_metrics", f"{error}, or free this one: it is tried again")
+            self._again = self._loop.later(self._wait_s, self.listen_when_free)
+            self._wait_s = min(2 * self._wait_s, MOST_WAIT_S)
+        else:
+            if self._wait_s > WAIT_S:
+                self._log("info", "metrics", f"metrics are served at {self._address} now")
+
     def session_attached(self) -> None:
         """A trainer has come: the page's curves go on."""
         self._history.session_attached()
 
     def close(self) -> None:
         """Serve nothing any longer. Idempotent."""
+        if self._again is not None:
+            self._again.cancel()
         if self._server is not None:
             self._server.close()
 

@@ -6,7 +6,7 @@ What a stream does is in its name: "late" opens when stdin says so, "broken" doe
 does at the second try, "grows" outgrows its first segment, "unready" has workers that cannot boot,
 "stuck" never finishes a job, "bad" has a bad sample in each batch, "crash" is a fault of the daemon itself.
 With the setting `dies` it is killed: "before module.Class.method", or "after", at its first call. `stay_s` is how long it
-stays when it has handed over.
+stays when it has handed over, `patience_s` how long a successor waits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from loaderd.core.events import WorkerObservation as SeenWorker
 from loaderd.core.jobs import BadRow, Done, Job
 from loaderd.engine.base import EngineStatus, ForkServerStatus
 from loaderd.engine.messages import OpenError, StreamInfo
-from loaderd.server import handover
+from loaderd.server import handover, takeover
 from loaderd.server.daemon import Daemon
 from loaderd.server.start_options import StartOptions
 from loaderd.system.loop import Loop
@@ -166,6 +166,7 @@ def main() -> int:
     if "dies" in given:
         let_die(*given.pop("dies").split())
     seed = given.pop("seed", 7)
+    takeover.PATIENCE_S = given.pop("patience_s", takeover.PATIENCE_S)
     handover.STAY_S = given.pop("stay_s", handover.STAY_S)
     names = given.pop("streams")
     given["allow_uids"] = tuple(given.get("allow_uids", ()))
