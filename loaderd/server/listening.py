@@ -121,19 +121,15 @@ def listen(
     return control, messages
 
 
-def segment_budget(loop: Loop, memory: int | None, root: str, stack: ExitStack) -> SegmentBudget:
+def segment_budget(loop: Loop, memory: int, root: str, stack: ExitStack) -> SegmentBudget:
     """The memory of all segments; the stack gives it back.
 
     Args:
         loop: The daemon's loop.
-        memory: Limit, in bytes. None: half of what is free.
+        memory: Limit, in bytes.
         root: Folder in which proc and the cgroups are found.
         stack: Closes it.
     """
     store = SegmentStore(loop)
     stack.callback(store.close)
-    return SegmentBudget(
-        store,
-        memory=resource_limits.free_bytes(root) // 2 if memory is None else memory,
-        rooms=lambda: resource_limits.rooms(root),
-    )
+    return SegmentBudget(store, memory=memory, rooms=lambda: resource_limits.rooms(root))

@@ -1,4 +1,7 @@
-"""How many workers a daemon begins with and may have: by the config, processors and memory."""
+"""How many workers a daemon begins with and may have: by the config, processors and memory.
+
+What the segments may take is measured here, once for all who ask.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ class PoolLimits:
         most: Workers at a time; as many as `start` if num_workers is a number.
         cpus: Processors that they may use.
         all_cpus: Processors that they could use, were this process not pinned to some.
+        memory: Ceiling of all segments, in bytes.
         warnings: What speaks against it, in lines.
     """
 
@@ -29,6 +33,7 @@ class PoolLimits:
     most: int
     cpus: int
     all_cpus: int
+    memory: int
     warnings: tuple[str, ...] = ()
 
 
@@ -47,7 +52,7 @@ def pool_limits(config: Config, root: str) -> PoolLimits:
     auto = not isinstance(number, int)
     start = cpus if auto else number
     room = min(resource_limits.rooms(root), key=lambda room: room.limit, default=None)
-    memory = config.daemon.memory or resource_limits.free_bytes(root) // 2
+    memory = resource_limits.segment_memory(config.daemon.memory, root)
     worker_memory = workers.worker_memory or 0
     warnings = [*resource_limits.pinned(mask, every), *resource_limits.too_many(number, cpus)]
     if room is not None and (fit := _that_fit(room, memory, worker_memory)) < start:
@@ -60,7 +65,7 @@ def pool_limits(config: Config, root: str) -> PoolLimits:
                 f"{text}: when all of it is used, the kernel kills workers; {_way_out(room)}"
             )
     most = _most(start, cpus) if auto else start
-    return PoolLimits(start, most, cpus, all_cpus, tuple(warnings))
+    return PoolLimits(start, most, cpus, all_cpus, memory, tuple(warnings))
 
 
 def _most(start: int, cpus: int) -> int:

@@ -86,7 +86,7 @@ class Running:
         gate, most, lock, locks = self._take_socket(limits.most, stack)
         self._bad_samples = BadSamples(config.daemon.quarantine, log)
         stack.callback(self._bad_samples.close)
-        budget = segment_budget(loop, config.daemon.memory, setup.root, stack)
+        budget = segment_budget(loop, limits.memory, setup.root, stack)
         control, messages = listen(
             loop,
             config.daemon,

@@ -67,6 +67,16 @@ def free_bytes(root: str = "/") -> int:
     return min((room.free for room in rooms(root)), default=0)
 
 
+def segment_memory(given: int | None, root: str = "/") -> int:
+    """The ceiling of all segments of a daemon together, in bytes.
+
+    Args:
+        given: By the config; None: half of what is free now.
+        root: Folder in which proc and the cgroups are found.
+    """
+    return free_bytes(root) // 2 if given is None else given
+
+
 def shortage(
     what: str,
     need: int,

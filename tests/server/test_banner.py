@@ -23,7 +23,7 @@ def test_config_version_workers_memory_and_native_parts_are_told(most: int, work
     config: Any = SimpleNamespace(
         path="/c.toml", streams=[SimpleNamespace(name="train"), SimpleNamespace(name="val")]
     )
-    tell_start(lines, config, PoolLimits(2, most, 2, 2), 1 << 30)
+    tell_start(lines, config, PoolLimits(2, most, 2, 2, 1 << 30), 1 << 30)
     ((event, text),) = lines
     assert event == "banner"
     for part in (

@@ -61,7 +61,7 @@ class Stage:
         )
         self.parts: Any = SimpleNamespace(
             config=SimpleNamespace(path="c.toml", streams=(), daemon=DaemonConfig(socket="s", quarantine="q", drain_s=10.0), workers=WorkersConfig()),
-            options=StartOptions(**options), limits=PoolLimits(2, 2, 2, 2), env={}, loop=self.loop, log=self.log, messages=self.messages,
+            options=StartOptions(**options), limits=PoolLimits(2, 2, 2, 2, 1 << 30), env={}, loop=self.loop, log=self.log, messages=self.messages,
             ready_pipe=SimpleNamespace(tell=self.noting("tell"), waits=False),
             startup=SimpleNamespace(end=self.noting("end"), waits_for=self.noting("waits_for")),
             control=SimpleNamespace(**{name: self.noting(name) for name in ("drop", "send", "finish", "reject", "stop_listening")}),

@@ -59,11 +59,11 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 def test_auto_begins_with_the_processors_and_ends_with_eight_readers_for_each(
     machine: Machine,
 ) -> None:
-    assert machine.limits() == PoolLimits(8, 64, 8, 8)
+    assert machine.limits() == PoolLimits(8, 64, 8, 8, memory=32 * GIB)
 
 
 def test_a_number_of_workers_stays_what_it_is(machine: Machine) -> None:
-    assert machine.limits("num_workers = 3") == PoolLimits(3, 3, 8, 8)
+    assert machine.limits("num_workers = 3") == PoolLimits(3, 3, 8, 8, memory=32 * GIB)
     more = machine.limits("num_workers = 9")
     assert (more.start, more.most) == (9, 9)
     assert "num_workers = 9, and affinity and CPU quota give 8 CPUs" in more.warnings[0]
@@ -103,6 +103,11 @@ def test_what_cannot_fit_is_told_with_numbers_and_begins_all_the_same(
     assert made.start == start
     (warning,) = made.warnings
     assert "and /sys/fs/cgroup/memory.max is 8.0 GiB (8589934592 bytes): when all of it" in warning
+
+
+def test_the_ceiling_of_all_segments_is_measured_once_or_given(machine: Machine) -> None:
+    assert machine.limits(limit_gib=10).memory == 5 * GIB
+    assert machine.limits(daemon='memory = "3GiB"', limit_gib=10).memory == 3 * GIB
 
 
 def test_what_fits_is_not_told_of(machine: Machine) -> None:

@@ -143,7 +143,7 @@ def _advice(
 ) -> list[str]:
     from loaderd.cli.check.advice import Figures, advice
     from loaderd.cli.check.stored_sizes import stored_sizes
-    from loaderd.system.resource_limits import free_bytes
+    from loaderd.system.resource_limits import segment_memory
 
     segment = _segment(facts, plan, findings.roomiest)
     memory = settings.daemon.memory
@@ -156,7 +156,7 @@ def _advice(
         stored=stored_sizes(plan),
         need_bytes=segment.slots * segment.slot_bytes,
         # what the config says has been compared with
-        free_bytes=free_bytes() // 2 if memory is None else 1 << 62,
+        free_bytes=segment_memory(None) if memory is None else 1 << 62,
     )
     return advice(plan, figures)
 
