@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from loaderd.server.admission import AdmittedStream, OpenedStream, sized
+from loaderd.server.admission import SPARE_SLOTS, AdmittedStream, OpenedStream, sized
 from loaderd_wire.messages import Segment
 
 
@@ -48,6 +48,7 @@ class ReservedMemory:
         return (
             self.group > 0
             and admitted.share_window > 0
+            and admitted.prefetch + SPARE_SLOTS <= self.segment.slots
             and (self.name, self.admitted.plan) == (name, admitted.plan)
         )
 

@@ -59,6 +59,15 @@ def test_those_who_ask_for_the_same_get_one_memory_and_others_their_own(loop: Lo
         assert alone.last().shared == ("shared" not in other)
 
 
+def test_one_that_looks_further_ahead_than_there_are_slots_gets_its_own(loop: Loop) -> None:
+    desk = Desk(loop).open()
+    one = desk.welcomed(**SHARED)
+    most = desk.welcomed(**SHARED, prefetch=SLOTS - 2)
+    assert most.last().segment.segment == one.last().segment.segment
+    more = desk.welcomed(**SHARED, prefetch=SLOTS - 1)
+    assert more.last().segment.segment != one.last().segment.segment
+
+
 def test_the_stream_decides_where_the_client_does_not(loop: Loop) -> None:
     desk = Desk(loop).open()
     shares = replace(PLAN, share=True, share_window=3)
