@@ -76,3 +76,17 @@ def test_the_latest_batch_of_a_session_is_the_one_it_was_told_of_last_and_still_
     assert told.k == 0
     harness.detach()
     assert harness.core.latest_batches() == {}
+
+
+def test_the_latest_batch_of_each_session_of_a_group_is_its_own() -> None:
+    harness = SchedulerHarness(workers=1)
+    for session in (1, 2):
+        harness.attach(session, prefetch=2, group=9)
+    harness.finish()
+    harness.take(2)
+    harness.finish()
+    latest = harness.core.latest_batches()
+    assert [latest[session][0].k for session in (1, 2)] == [1, 2]
+    assert {segment.segment for _, segment in latest.values()} == {1}
+    harness.detach(1)
+    assert list(harness.core.latest_batches()) == [2]

@@ -111,6 +111,7 @@ def test_the_page_is_live_readable_everywhere_and_believes_no_sample(
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.goto(f"http://127.0.0.1:{port}/")
         expect(page.locator("#verdict")).to_have_text("No trainer is attached.")
+        expect(page.locator("#groups-section")).to_be_hidden()
         batches = iter(site.loader())
         kept = [next(batches)]
         # live: nobody has loaded the page again
@@ -129,9 +130,12 @@ def test_the_page_is_live_readable_everywhere_and_believes_no_sample(
         )
         assert page.evaluate(middle) == [*RED, 255]
         assert page.title() != "hurt"
+        shares = iter(site.loader(shared=True))
+        kept.append(next(shares))
+        expect(page.locator("#groups tbody tr")).to_have_count(1)
         read_everywhere(page)
         assert wrong == []
         site.close()  # an error of the connection is the browser's own line
         expect(page.locator("#about")).to_contain_text("does not answer")
         browser.close()
-    assert len(kept) == 1
+    assert len(kept) == 2
