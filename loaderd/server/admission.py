@@ -143,7 +143,7 @@ def admit(
     _check_same(hello, order, content)
     if not 1 <= hello.prefetch <= MAX_PREFETCH:
         raise ConfigError(f"prefetch = {hello.prefetch}: use 1 to {MAX_PREFETCH}")
-    window = 0 if replay else share_window(hello, stream.plan)
+    window = 0 if replay else share_window(hello.shared, hello.prefetch, stream.plan)
     slots = window + hello.prefetch + SPARE_SLOTS
     made = sized(stream, fields, shape.batch_size, slots, segment)
     return AdmittedStream(shape, seed, hello.prefetch, fields, made, order, content, window)

@@ -8,16 +8,16 @@ import pytest
 
 from loaderd.server.share_window import share_window
 from loaderd_wire.errors import ConfigError
-from server.test_admission import HELLO, PLAN
+from server.test_admission import PLAN
 
 
 @pytest.mark.parametrize(
     ("shared", "share", "window", "expected"),
     [
-        ("stream", True, 0, 2 * HELLO.prefetch),
+        ("stream", True, 0, 8),
         ("stream", True, 5, 5),
         ("stream", False, 5, 0),
-        ("yes", False, 0, 2 * HELLO.prefetch),
+        ("yes", False, 0, 8),
         ("yes", False, 5, 5),
         ("no", True, 5, 0),
         ("", True, 5, 0),  # an earlier client, which would write into what others read
@@ -27,9 +27,9 @@ def test_a_trainer_decides_or_leaves_it_to_the_stream(
     shared: str, share: bool, window: int, expected: int
 ) -> None:
     plan = replace(PLAN, share=share, share_window=window)
-    assert share_window(replace(HELLO, shared=shared), plan) == expected
+    assert share_window(shared, 4, plan) == expected
 
 
 def test_a_word_that_is_none_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ConfigError, match="shared = 'maybe': use 'stream', 'yes', 'no'"):
-        share_window(replace(HELLO, shared="maybe"), PLAN)
+        share_window("maybe", 4, PLAN)

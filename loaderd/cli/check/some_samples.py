@@ -164,12 +164,13 @@ def _advice(
 def _segment(facts: StreamInfo, plan: StreamConfig, roomiest: Segment | None) -> Segment:
     """What a trainer has in the end: its segment grows with the batches, as this one has."""
     from loaderd.server.admission import SPARE_SLOTS, OpenedStream, sized
+    from loaderd.server.share_window import share_window
 
     return sized(
         OpenedStream(plan, facts),
         facts.specs,
         plan.batch_size,
-        PREFETCH + SPARE_SLOTS,
+        share_window("stream", PREFETCH, plan) + PREFETCH + SPARE_SLOTS,
         1,
         tail_row_bytes=roomiest.tail_row_bytes if roomiest else 0,
         body_bytes=roomiest.body_bytes if roomiest else 0,
@@ -184,8 +185,9 @@ def _memory(facts: StreamInfo, plan: StreamConfig, roomiest: Segment | None) -> 
         else f"{size(sum(spec.row_bytes for spec in facts.specs))} a row"
     )
     first = f"{plan.batch_size} rows, {row}, {size(segment.slot_bytes)} a slot"
+    whose = "group of trainers that share" if plan.share else "trainer"
     full = (
-        f"memory at full credit: {size(segment.slots * segment.slot_bytes)} a trainer "
+        f"memory at full credit: {size(segment.slots * segment.slot_bytes)} a {whose} "
         f"(prefetch {PREFETCH}, so {segment.slots} slots)"
     )
     return [first, full]

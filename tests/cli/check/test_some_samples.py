@@ -45,6 +45,14 @@ def test_a_stream_is_described_by_its_samples_fields_and_memory() -> None:
     ]
 
 
+def test_trainers_that_share_need_the_memory_of_their_group() -> None:
+    shares = replace(PLAN, share=True, share_window=3)
+    assert described(replace(found(), plan=shares))[-1] == (
+        "  batch     memory at full credit: 36 KiB a group of trainers that share (prefetch 4, so "
+        "9 slots)"
+    )
+
+
 def test_a_part_of_the_data_classes_warnings_refusals_and_speed_have_lines_of_their_own() -> None:
     facts = replace(FACTS, classes=("a", "b"), warnings=("mind this",), collated=True)
     lines = described(
