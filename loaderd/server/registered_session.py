@@ -14,6 +14,7 @@ from loaderd.server.reserved_memory import ReservedMemory
 from loaderd.server.status_report import SessionStatus
 from loaderd.system import resource_limits
 from loaderd.system.control_socket import Peer
+from loaderd_wire.hints import counted
 from loaderd_wire.limits import PART_FIELD
 from loaderd_wire.messages import Hello, Welcome
 
@@ -110,8 +111,8 @@ class RegisteredSession:
     def line(self) -> str:
         """What it is, for the log."""
         shape, memory = self.admitted.shape, self.memory
-        others = len(memory.sessions) - 1
-        group = f", group {memory.group} with {others} others" if memory.group else ""
+        others = counted(len(memory.sessions) - 1, "other session")
+        group = f", group {memory.group} with {others}" if memory.group else ""
         return (
             f"session {self.session} ({self.peer}): stream {self.hello.stream!r}, batch_size "
             f"{shape.batch_size}, rank {shape.rank} of {shape.world_size}, "
