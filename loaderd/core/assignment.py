@@ -11,8 +11,8 @@ from loaderd.core.actions import (
     SendMessage,
     StreamBroken,
 )
-from loaderd.core.batch_maker import BatchMaker
 from loaderd.core.sessions import SessionState
+from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.state import RunningJob, SchedulerState
 from loaderd.core.streams import StreamState
 from loaderd_wire.messages import Failure
@@ -48,34 +48,34 @@ class JobAssigner:
         worker gets only rows that quicker ones would not make sooner.
         """
         state, pool, queue = self.state, self._pool, self._queue
-        held: list[BatchMaker] = []
+        held: list[SlotOwner] = []
         while pool.available.room and not state.draining:
             first = queue.peek()
             if first is None:
                 break
-            maker, item = first
-            urgent = item.k == maker.window.taken
+            owner, item = first
+            urgent = item.k == owner.window.taken
             worker = pool.available.pick(second=not urgent)
             if worker is None:
                 break
-            stream, build = state.streams[maker.stream], item.build
-            if quickest.is_held(state, maker, item, worker):
+            stream, build = state.streams[owner.stream], item.build
+            if quickest.is_held(state, owner, item, worker):
                 worker = None if urgent else pool.available.quicker(pool.workers[worker])
             if worker is None:
-                queue.pass_over(maker)
-                held.append(maker)
+                queue.pass_over(owner)
+                held.append(owner)
                 continue
             self._job_count += 1
             job = build.hand_out(
                 self._job_count,
-                stream.parts(build.slice.rows, pool.strength, maker.window.prefetch, urgent),
+                stream.parts(build.slice.rows, pool.strength, owner.window.prefetch, urgent),
                 pool.workers[worker].pace.share,
             )
-            state.jobs[job.job] = RunningJob(job, worker, maker, build, build.attempt)
-            maker.slots.tables[job.segment].writers[job.slot].add(job.job)
+            state.jobs[job.job] = RunningJob(job, worker, owner, build, build.attempt)
+            owner.slots.tables[job.segment].writers[job.slot].add(job.job)
             pool.give(worker, job.job, state.now_s)
             state.actions.append(_send(worker, job))
-            queue.served(maker)
+            queue.served(owner)
             while held:  # the next idle worker may be the right one for them
                 queue.put(held.pop())
         while held:
@@ -91,10 +91,10 @@ class JobAssigner:
             KeyError: There is no such job.
         """
         running = self.state.jobs.pop(number)
-        running.maker.slots.tables[running.job.segment].wrote(running.job.slot, number)
+        running.owner.slots.tables[running.job.segment].wrote(running.job.slot, number)
         return running
 
-    def refresh(self, maker: BatchMaker) -> None:
+    def refresh(self, owner: SlotOwner) -> None:
         """Do what has become possible after a change of a session or a group.
 
         Claims slots, announces finished batches, frees segments that nothing uses, and gives it its
@@ -102,25 +102,25 @@ class JobAssigner:
         """
         state = self.state
         if not state.draining:
-            if maker.slots.outgrown:
-                self._grow(maker)
-            if maker.unplaced:
-                maker.fill(state.now_s)
-        if maker.unsaid and not maker.ended:
+            if owner.slots.outgrown:
+                self._grow(owner)
+            if owner.unplaced:
+                owner.fill(state.now_s)
+        if owner.unsaid and not owner.ended:
             state.actions += [
-                _tell(message.session, message) for message in maker.announce(state.now_s)
+                _tell(message.session, message) for message in owner.announce(state.now_s)
             ]
-        if not state.draining and maker.starved(state.now_s):
-            self._grow(maker)
-        maker.hold(state.now_s)
-        if maker.gone or len(maker.slots.tables) > 1:
+        if not state.draining and owner.starved(state.now_s):
+            self._grow(owner)
+        owner.hold(state.now_s)
+        if owner.gone or len(owner.slots.tables) > 1:
             state.actions += [
-                FreeSegment(maker.session, segment)
-                for segment in maker.slots.spent(gone=maker.gone)
+                FreeSegment(owner.session, segment)
+                for segment in owner.slots.spent(gone=owner.gone)
             ]
-            if maker.gone and not maker.slots.tables:
-                state.leaving.pop(maker.session, None)
-        self._queue.put(maker)
+            if owner.gone and not owner.slots.tables:
+                state.leaving.pop(owner.session, None)
+        self._queue.put(owner)
 
     def fail(self, session: SessionState, error: str, text: str) -> None:
         """End a session on a fault and tell its client.
@@ -143,7 +143,7 @@ class JobAssigner:
         state.actions.append(StreamBroken(stream.rules.name, error, text))
         for number in sorted(stream.sessions):
             self.fail(state.sessions[number], error, text)
-            self.refresh(state.sessions[number].maker)
+            self.refresh(state.sessions[number].owner)
 
     def note(self, session: SessionState, fault: str, then: str) -> None:
         """Log what a client said that cannot be true, and what is done then.
@@ -167,16 +167,16 @@ class JobAssigner:
             )
         )
 
-    def _grow(self, maker: BatchMaker) -> None:
+    def _grow(self, owner: SlotOwner) -> None:
         """Ask for a larger segment if what comes next does not fit into the current one."""
-        if maker.slots.growing or maker.ended:
+        if owner.slots.growing or owner.ended:
             return
-        has = maker.slots.table.segment
-        tail, body = maker.window.needs()
+        has = owner.slots.table.segment
+        tail, body = owner.window.needs()
         fits = tail <= has.tail_row_bytes and body <= has.body_bytes
-        if fits and not maker.starved(self.state.now_s):
+        if fits and not owner.starved(self.state.now_s):
             return
-        maker.slots.growing, maker.slots.outgrown = True, False
+        owner.slots.growing, owner.slots.outgrown = True, False
         tail = max(has.tail_row_bytes, int(tail * HEADROOM + 7) & ~7)
         body = max(has.body_bytes, int(body * HEADROOM))
-        self.state.actions.append(GrowSegment(maker.session, maker.slots_needed(), tail, body))
+        self.state.actions.append(GrowSegment(owner.session, owner.slots_needed(), tail, body))

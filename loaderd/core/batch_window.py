@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 
 from loaderd.core.batches import BatchBuild
 from loaderd_wire.messages import Progress
@@ -71,6 +71,23 @@ class PlannedBatches:
             if item.build is build:
                 return True
         return False
+
+
+def by_distance(windows: Sequence[Sequence[PlannedBatch]]) -> dict[int, PlannedBatch]:
+    """The batches of several windows, each once, those that are needed first in front.
+
+    Args:
+        windows: The batches that each of some clients wants next, in order.
+
+    Returns:
+        By id of the batch; `PlannedBatch.k` is the smallest place that it has in a window.
+    """
+    found: dict[int, PlannedBatch] = {}
+    for distance, row in enumerate(zip_longest(*windows)):
+        for item in row:
+            if item is not None and id(item.build) not in found:
+                found[id(item.build)] = PlannedBatch(distance, item.cursor, item.build)
+    return found
 
 
 class BatchWindow(PlannedBatches):

@@ -69,7 +69,7 @@ def blocking_workers(state: SchedulerState, session: SessionState) -> list[PoolW
     workers = state.pool.workers
     if build.place is None:
         return [
-            w for w in workers.values() if any(state.jobs[n].maker is session.maker for n in w.jobs)
+            w for w in workers.values() if any(state.jobs[n].owner is session.owner for n in w.jobs)
         ]
     at = [workers[state.jobs[number].worker] for number in build.running]
     return (
@@ -129,7 +129,7 @@ def next_batch_line(state: SchedulerState, session: SessionState, now_s: float) 
 
 def no_slot(session: SessionState) -> str:
     """Why the next batch of a session has no slot."""
-    if session.maker.slots.growing:
+    if session.owner.slots.growing:
         return "waiting for a larger segment"
     table = session.slots.table
     slots = len(table.state)
@@ -166,7 +166,7 @@ def _no_worker(state: SchedulerState, session: SessionState, now_s: float) -> st
         return (
             "workers that are idle are slow, and a quicker one that is busy will make them sooner"
         )
-    own = sum(state.jobs[n].maker is session.maker for w in pool.workers.values() for n in w.jobs)
+    own = sum(state.jobs[n].owner is session.owner for w in pool.workers.values() for n in w.jobs)
     busy = len(state.jobs)
     if own < busy:
         return f"workers are busy with other sessions' batches ({busy - own} of {busy} jobs)"

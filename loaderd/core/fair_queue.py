@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 
-from loaderd.core.batch_maker import BatchMaker
 from loaderd.core.batch_window import PlannedBatch
+from loaderd.core.slot_owner import SlotOwner
 
 
 class FairQueue:
@@ -18,7 +18,7 @@ class FairQueue:
         # (batches ahead, turn, session, version, first batch with work). A version occurs once a
         # session.
         self._heap: list[tuple[int, int, int, int, PlannedBatch]] = []
-        self._sessions: dict[int, BatchMaker] = {}
+        self._sessions: dict[int, SlotOwner] = {}
         self._turns: dict[int, int] = {}
         self._count = 0
 
@@ -26,7 +26,7 @@ class FairQueue:
         """Number of entries, those that are out of date included."""
         return len(self._heap)
 
-    def put(self, session: BatchMaker) -> None:
+    def put(self, session: SlotOwner) -> None:
         """Bring a session's entry up to date.
 
         To be called whenever its work, or what is ahead of its trainer, may have changed.
@@ -51,7 +51,7 @@ class FairQueue:
             self._heap = [entry for entry in self._heap if self._fresh(entry)]
             heapq.heapify(self._heap)
 
-    def peek(self) -> tuple[BatchMaker, PlannedBatch] | None:
+    def peek(self) -> tuple[SlotOwner, PlannedBatch] | None:
         """The session to serve next and the batch it has work for; None if there is no work."""
         while self._heap:
             entry = self._heap[0]
@@ -61,11 +61,11 @@ class FairQueue:
             heapq.heappop(self._heap)
         return None
 
-    def pass_over(self, session: BatchMaker) -> None:
+    def pass_over(self, session: SlotOwner) -> None:
         """A session is not served now, whatever its work, until it is put again."""
         session.version += 1
 
-    def served(self, session: BatchMaker) -> None:
+    def served(self, session: SlotOwner) -> None:
         """A session has got a job: among equals it is the last one now."""
         self._count += 1
         self._turns[session.session] = self._count

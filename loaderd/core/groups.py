@@ -15,14 +15,14 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 
-from loaderd.core.batch_maker import BatchMaker
-from loaderd.core.batch_window import PlannedBatch, PlannedBatches
+from loaderd.core.batch_window import PlannedBatch, PlannedBatches, by_distance
 from loaderd.core.batches import BatchBuild, SlotRef
 from loaderd.core.events import Attach
 from loaderd.core.histogram import Histogram
 from loaderd.core.jobs import Done, Job
 from loaderd.core.sessions import SessionState
 from loaderd.core.shared_slots import MemberSlots, SharedSlots
+from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.slots import ANNOUNCED, FILLING, READY
 from loaderd_wire.messages import Descriptor, Progress, Released, Segment
 from loaderd_wire.slices import Cursor, Slice, steps_left
@@ -31,7 +31,7 @@ GROW_AGAIN_S = 5.0  # between two requests for more slots, after there was no me
 MOST_TOLD = 2  # batches that a member is told of and has not given back: it keeps no more slots
 
 
-class GroupState(BatchMaker):
+class GroupState(SlotOwner):
     """Makes the batches of its members.
 
     Attributes:
@@ -39,6 +39,7 @@ class GroupState(BatchMaker):
         slots: Its slots.
         members: Its sessions.
         share_window: A batch is kept for members whose distance to it is smaller.
+        placed: Its batches that have a slot, by (segment, slot).
         told: Batches that members were told of.
         hits: Those of them that had been made for another member.
     """
@@ -63,7 +64,7 @@ class GroupState(BatchMaker):
         self._shape = event.shape
         self._new_build = new_build
         self._batches: dict[Slice, BatchBuild] = {}
-        self._lying: dict[tuple[int, int], BatchBuild] = {}  # by (segment, slot)
+        self.placed: dict[tuple[int, int], BatchBuild] = {}
         self._grow_s = -inf  # more slots are not asked for before
 
     # members
@@ -86,7 +87,7 @@ class GroupState(BatchMaker):
             self.gone = True
             self.ended = "gone"
             self.window.items.clear()
-            for build in tuple(self._lying.values()):
+            for build in tuple(self.placed.values()):
                 self.restart(build)
 
     def batch_of(self, cut: Slice) -> BatchBuild:
@@ -130,7 +131,7 @@ class GroupState(BatchMaker):
                 break
             build.begin(place)
             build.begun_s = now_s
-            self._lying[place.segment, place.slot] = build
+            self.placed[place.segment, place.slot] = build
             if not build.todo:
                 self.finish(build, now_s)
         self.unplaced = any(item.build.place is None for item in wanted.values())
@@ -191,7 +192,7 @@ class GroupState(BatchMaker):
     def grown(self, segment: Segment) -> None:
         """A larger segment has been reserved; slots are claimed in it from now on."""
         super().grown(segment)
-        for build in tuple(self._lying.values()):
+        for build in tuple(self.placed.values()):
             place = build.place
             if place and self._is_old(build) and self.slots.state_of(place) is not ANNOUNCED:
                 self.restart(build)
@@ -202,40 +203,8 @@ class GroupState(BatchMaker):
     def wait(self, build: BatchBuild) -> None:
         """A batch has no slot any longer."""
         if build.place is not None:
-            self._lying.pop((build.place.segment, build.place.slot), None)
+            self.placed.pop((build.place.segment, build.place.slot), None)
         super().wait(build)
-
-    def invariants(self) -> None:
-        """Check the group.
-
-        Raises:
-            AssertionError: It contradicts itself.
-        """
-        name = f"group {self.session}"
-        assert self.members, f"{name} has no member"
-        pins: dict[tuple[int, int], int] = {}
-        for member in self.members:
-            for key in member.slots.announced:
-                pins[key] = pins.get(key, 0) + 1
-        assert pins == self.slots.pins, f"{name} keeps {self.slots.pins}, its members {pins}"
-        for number, table in self.slots.tables.items():
-            for slot, state in enumerate(table.state):
-                assert (state is ANNOUNCED) == ((number, slot) in pins), (
-                    f"{name} segment {number} slot {slot} is {state.value}: pins {sorted(pins)}"
-                )
-                build = self._lying.get((number, slot))
-                assert (build is not None) == (state in (FILLING, READY, ANNOUNCED)), (
-                    f"{name} segment {number} slot {slot} is {state.value}, with batch {build}"
-                )
-                assert build is None or build.place == SlotRef(
-                    number, slot, table.generation[slot]
-                ), f"{name} segment {number} slot {slot}: its batch is at {build.place}"
-        for member in self.members:
-            for (number, slot), known in member.slots.announced.items():
-                assert self._lying[number, slot] is known.build, (
-                    f"{name}: slot {slot} was used again before session {member.session} gave it "
-                    "back"
-                )
 
     # parts of the above
 
@@ -249,17 +218,12 @@ class GroupState(BatchMaker):
         Returns:
             By id of the batch, by distance. They are the window.
         """
-        found: dict[int, PlannedBatch] = {}
         served = sorted(self.members, key=lambda member: member.served)
-        windows = [member.planned() for member in served]
-        for distance in range(self.window.prefetch):
-            for items in windows:
-                if distance < len(items) and id(items[distance].build) not in found:
-                    item = items[distance]
-                    item.build.step = self.step_of(item.cursor)
-                    found[id(item.build)] = PlannedBatch(distance, item.cursor, item.build)
+        found = by_distance([member.planned() for member in served])
+        for item in found.values():
+            item.build.step = self.step_of(item.cursor)
         self.window.items = deque(found.values())
-        for build in tuple(self._lying.values()):
+        for build in tuple(self.placed.values()):
             if self._is_useless(build, found):
                 self.restart(build)
         self._batches = {
@@ -292,7 +256,7 @@ class GroupState(BatchMaker):
     def _make_room(self, distance: int, wanted: dict[int, PlannedBatch]) -> SlotRef | None:
         """Claim the slot of the batch with the greatest distance, if that is above this one."""
         far, farthest = float(distance), None
-        for build in self._lying.values():
+        for build in self.placed.values():
             place = build.place
             if place is None or self._is_old(build) or build.running:
                 continue
@@ -340,7 +304,7 @@ class GroupMember(SessionState):
         group.join(self)
 
     @property
-    def maker(self) -> BatchMaker:
+    def owner(self) -> SlotOwner:
         """Its group."""
         return self.group
 

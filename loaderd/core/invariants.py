@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from loaderd.core import explain, quickest
-from loaderd.core.batch_maker import BatchMaker
+from loaderd.core.batches import SlotRef
 from loaderd.core.groups import GroupState
 from loaderd.core.jobs import JobKind
 from loaderd.core.sessions import SessionState
+from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.slots import SlotState
 from loaderd.core.state import SchedulerState
 
+WITH_BATCH = (SlotState.FILLING, SlotState.READY, SlotState.ANNOUNCED)
 GIVEN = (SlotState.ANNOUNCED, SlotState.LEASED)
 
 
@@ -21,16 +23,16 @@ def assert_invariants(state: SchedulerState) -> None:
     """
     state.pool.invariants()
     _jobs(state)
-    for maker in (*state.groups.values(), *state.leaving.values()):
-        _slots(state, maker)
+    for owner in (*state.groups.values(), *state.leaving.values()):
+        _slots(state, owner)
     for session in state.sessions.values():
-        if session.maker is session:
+        if session.owner is session:
             _slots(state, session)
         _told(session)
         _window(session)
         _progress(state, session)
     for group in state.groups.values():
-        group.invariants()
+        _group(group)
     assert len(state.queue) <= 4 * len(state.sessions) + 65, (
         f"the queue has {len(state.queue)} entries for {len(state.sessions)} sessions"
     )
@@ -44,8 +46,8 @@ def _jobs(state: SchedulerState) -> None:
     assert held == {n: r.worker for n, r in state.jobs.items()}, "jobs and workers disagree"
     written: dict[tuple[int, int, int, int], int] = {}
     for number, running in state.jobs.items():
-        job, maker = running.job, running.maker
-        table = maker.slots.tables[job.segment]
+        job, owner = running.job, running.owner
+        table = owner.slots.tables[job.segment]
         assert number in table.writers[job.slot], f"job {number} is not known to slot {job.slot}"
         assert running.wanted == (number in running.build.running), (
             f"job {number}: does its batch want it?"
@@ -64,30 +66,55 @@ def _jobs(state: SchedulerState) -> None:
                 f"unwanted job {number} writes a slot that is {table.state[job.slot].value}"
             )
         for row in range(job.first, job.last) if job.kind is not JobKind.TRIAL else ():
-            other = written.setdefault((maker.session, job.segment, job.slot, row), number)
+            other = written.setdefault((owner.session, job.segment, job.slot, row), number)
             assert other == number, (
                 f"jobs {other} and {number} both write row {row} of slot {job.slot}"
             )
 
 
-def _slots(state: SchedulerState, maker: BatchMaker) -> None:
-    for table in maker.slots.tables.values():
+def _slots(state: SchedulerState, owner: SlotOwner) -> None:
+    for table in owner.slots.tables.values():
         table.invariants()
         for slot, jobs in enumerate(table.writers):
             assert not jobs or jobs <= state.jobs.keys(), (
-                f"session {maker.session} slot {slot} has writers that are no jobs"
+                f"session {owner.session} slot {slot} has writers that are no jobs"
             )
-    if not isinstance(maker, GroupState):
+    if not isinstance(owner, GroupState):
         out = {
             (number, slot)
-            for number, table in maker.slots.tables.items()
+            for number, table in owner.slots.tables.items()
             for slot, state in enumerate(table.state)
             if state in GIVEN
         }
-        assert out == maker.slots.announced.keys(), (
-            f"session {maker.session} has announced or lent {sorted(out)}, it keeps "
-            f"{sorted(maker.slots.announced)}"
+        assert out == owner.slots.announced.keys(), (
+            f"session {owner.session} has announced or lent {sorted(out)}, it keeps "
+            f"{sorted(owner.slots.announced)}"
         )
+
+
+def _group(group: GroupState) -> None:
+    """Slots that members were told of, and those that have a batch, are the ones that say so."""
+    name = f"group {group.session}"
+    assert group.members, f"{name} has no member"
+    pins: dict[tuple[int, int], int] = {}
+    for member in group.members:
+        for key, known in member.slots.announced.items():
+            pins[key] = pins.get(key, 0) + 1
+            assert group.placed.get(key) is known.build, (
+                f"{name}: slot {key} was used again before session {member.session} gave it back"
+            )
+    assert pins == group.slots.pins, f"{name} keeps {group.slots.pins}, its members {pins}"
+    for number, table in group.slots.tables.items():
+        for slot, state in enumerate(table.state):
+            where = f"{name} segment {number} slot {slot} is {state.value}"
+            build = group.placed.get((number, slot))
+            assert (state is SlotState.ANNOUNCED) == ((number, slot) in pins), (
+                f"{where}: members were told of {sorted(pins)}"
+            )
+            assert (build is not None) == (state in WITH_BATCH), f"{where}, with batch {build}"
+            assert build is None or build.place == SlotRef(number, slot, table.generation[slot]), (
+                f"{where}: its batch is at {build.place}"
+            )
 
 
 def _told(s: SessionState) -> None:
@@ -95,7 +122,7 @@ def _told(s: SessionState) -> None:
         generation = s.slots.tables[number].generation[slot]
         told = given.message.generation
         # in a group another client may have been told of the slot again since
-        assert told == generation or (s.maker is not s and told < generation), (
+        assert told == generation or (s.owner is not s and told < generation), (
             f"session {s.session} slot {slot} was told with another generation"
         )
 
@@ -137,7 +164,7 @@ def _progress(state: SchedulerState, s: SessionState) -> None:
         )
     elif build.place is None:
         reason = explain.no_slot(s)
-        assert s.maker.slots.growing or s.slots.table.free == 0, (
+        assert s.owner.slots.growing or s.slots.table.free == 0, (
             f"session {s.session} leaves a slot free: {reason}"
         )
     else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import chain, islice
 
-from loaderd.core.batch_maker import BatchMaker
 from loaderd.core.batch_window import PlannedBatch
 from loaderd.core.pool_worker import PoolWorker
+from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.state import RunningJob, SchedulerState
 
 LOOKED_AT = 32  # busy workers of which the first to be free is sought: a step's cost is bounded
@@ -37,7 +37,7 @@ def left_s(state: SchedulerState, w: PoolWorker, last: int | None = None) -> flo
     return total_s
 
 
-def is_held(state: SchedulerState, maker: BatchMaker, item: PlannedBatch, worker: int) -> bool:
+def is_held(state: SchedulerState, owner: SlotOwner, item: PlannedBatch, worker: int) -> bool:
     """Whether the next rows of a batch are kept from a worker, because it is too slow for them.
 
     It is if quicker workers, which are busy, will have made all rows up to the end of this batch
@@ -45,7 +45,7 @@ def is_held(state: SchedulerState, maker: BatchMaker, item: PlannedBatch, worker
 
     Args:
         state: The tables.
-        maker: The session, or the group.
+        owner: The session, or the group.
         item: A batch of it, with work.
         worker: A worker with room; no quicker one is idle.
     """
@@ -56,16 +56,16 @@ def is_held(state: SchedulerState, maker: BatchMaker, item: PlannedBatch, worker
     busy = pool.available.busy_before(w.pace.tier)
     if not busy:
         return False
-    build, stream = item.build, state.streams[maker.stream]
-    urgent = item.k == maker.window.taken
-    parts = stream.parts(build.slice.rows, pool.strength, maker.window.prefetch, urgent)
+    build, stream = item.build, state.streams[owner.stream]
+    urgent = item.k == owner.window.taken
+    parts = stream.parts(build.slice.rows, pool.strength, owner.window.prefetch, urgent)
     piece_s = stream.work_s(build.next_rows(parts, w.pace.share))
     own_s = left_s(state, w)
     if piece_s is None or own_s is None:
         return False
     takes_s = own_s + w.pace.takes_s(piece_s)
     quick = sum(map(len, busy))
-    each_s = stream.work_s(_most_rows(maker, item, quick)) or 0.0
+    each_s = stream.work_s(_most_rows(owner, item, quick)) or 0.0
     for number in islice(chain.from_iterable(busy), LOOKED_AT):
         other = pool.workers[number]
         free_s = None if other.paused else left_s(state, other)
@@ -74,9 +74,9 @@ def is_held(state: SchedulerState, maker: BatchMaker, item: PlannedBatch, worker
     return False
 
 
-def _most_rows(maker: BatchMaker, item: PlannedBatch, workers: int) -> int:
+def _most_rows(owner: SlotOwner, item: PlannedBatch, workers: int) -> int:
     """How many rows each of some workers makes until a batch and those before it are there."""
-    builds = [one.build for one in maker.window.items if one.k <= item.k and not one.build.whole]
+    builds = [one.build for one in owner.window.items if one.k <= item.k and not one.build.whole]
     if item.build.collated:
         return item.build.slice.rows * -(-len(builds) // workers)
     rows = sum(last - first for build in builds for first, last in build.missing())

@@ -59,11 +59,11 @@ def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
 
 def _may_move(running: RunningJob) -> bool:
     """Whether a job is of the batch that a trainer gets next, and that can be made elsewhere."""
-    maker, build = running.maker, running.build
+    owner, build = running.owner, running.build
     return (
         running.wanted
-        and not maker.gone
-        and maker.window.is_next(build)
+        and not owner.gone
+        and owner.window.is_next(build)
         and not build.rescued
-        and maker.slots.table.free > 0
+        and owner.slots.table.free > 0
     )

@@ -277,11 +277,11 @@ class Scheduler:
             )
         state.streams[session.stream].sessions.discard(e.session)
         session.leave()
-        maker = session.maker
-        if maker.gone:
-            state.groups.pop(maker.session, None)
-            state.leaving[maker.session] = maker
-        self._assigner.refresh(maker)
+        owner = session.owner
+        if owner.gone:
+            state.groups.pop(owner.session, None)
+            state.leaving[owner.session] = owner
+        self._assigner.refresh(owner)
 
     def _told(self, e: ProgressReceived) -> None:
         state = self.state
@@ -294,7 +294,7 @@ class Scheduler:
             self._assigner.fail(
                 session, "ProtocolError", f"the client sent an invalid request: {fault}"
             )
-            return self._assigner.refresh(session.maker)
+            return self._assigner.refresh(session.owner)
         if self._sizer:
             self._sizer.heard()
         session.seq = p.seq
@@ -322,7 +322,7 @@ class Scheduler:
         told += reminders.overdue(session.window, session.slots, p.released, state.now_s)
         if told:
             state.actions += [SendMessage(session.session, message) for message in told]
-        self._assigner.refresh(session.maker)
+        self._assigner.refresh(session.owner)
         if p.ping:
             self._answer(session, p)
 
@@ -352,27 +352,27 @@ class Scheduler:
 
     def _grown(self, e: SegmentGrown) -> None:
         state = self.state
-        maker = state.sessions.get(e.session) or state.groups.get(e.session)
-        if maker is None:
+        owner = state.sessions.get(e.session) or state.groups.get(e.session)
+        if owner is None:
             state.actions.append(FreeSegment(e.session, e.segment.segment))
             return
-        maker.grown(e.segment)
-        self._assigner.refresh(maker)
+        owner.grown(e.segment)
+        self._assigner.refresh(owner)
 
     def _not_grown(self, e: GrowFailed) -> None:
         state = self.state
-        maker = state.sessions.get(e.session) or state.groups.get(e.session)
-        if maker is None:
+        owner = state.sessions.get(e.session) or state.groups.get(e.session)
+        if owner is None:
             return
-        for session in maker.not_grown(state.now_s):
+        for session in owner.not_grown(state.now_s):
             self._assigner.fail(session, "StreamFailedError", e.text)
-        self._assigner.refresh(maker)
+        self._assigner.refresh(owner)
 
     def _drain(self, _: Drain) -> None:
         self.state.draining = True
         for session in self.state.sessions.values():
             session.end(DRAINING)
-            self._assigner.refresh(session.maker)
+            self._assigner.refresh(session.owner)
 
     # workers
 

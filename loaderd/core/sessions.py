@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from loaderd.core.batch_maker import BatchMaker
 from loaderd.core.batch_window import BatchWindow, PlannedBatch
 from loaderd.core.batches import BatchBuild, SlotRef
 from loaderd.core.events import Attach
@@ -13,13 +12,14 @@ from loaderd.core.histogram import Histogram
 from loaderd.core.jobs import Done, Job
 from loaderd.core.replay import Replay
 from loaderd.core.session_slots import SessionSlots
+from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.slots import ANNOUNCED, FILLING, FREE, LEASED, READY
 from loaderd.core.usage import SessionUsage
 from loaderd_wire.messages import Descriptor, Failure, Progress, Released
 from loaderd_wire.slices import steps_left
 
 
-class SessionState(BatchMaker):
+class SessionState(SlotOwner):
     """What one client is to get next, what it holds, and what it has said. The scheduler drives it.
 
     Attributes:
@@ -89,7 +89,7 @@ class SessionState(BatchMaker):
         self.notes_left_out = 0
 
     @property
-    def maker(self) -> BatchMaker:
+    def owner(self) -> SlotOwner:
         """Who makes its batches."""
         return self
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from loaderd.core import assessment, explain, stack_dumps
 from loaderd.core.assessment import Rates
-from loaderd.core.batch_maker import BatchMaker
 from loaderd.core.groups import GroupMember, GroupState
 from loaderd.core.histogram import Durations
 from loaderd.core.jobs import importing
 from loaderd.core.pool_worker import PoolWorker, WorkerState
 from loaderd.core.sessions import SessionState
+from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.slots import SlotState
 from loaderd.core.state import SchedulerState
 from loaderd.core.streams import StreamState
@@ -231,9 +231,9 @@ def _stream(stream: StreamState) -> StreamSnapshot:
     )
 
 
-def _slots(maker: BatchMaker) -> dict[str, int]:
+def _slots(owner: SlotOwner) -> dict[str, int]:
     """Slots in each state, of all segments."""
-    tables = maker.slots.tables.values()
+    tables = owner.slots.tables.values()
     return {slot.value: sum(table.count(slot) for table in tables) for slot in SlotState}
 
 
@@ -263,13 +263,13 @@ def _session(state: SchedulerState, s: SessionState, now_s: float) -> SessionSna
         epoch=first.epoch if first else None,
         position=first.position if first else None,
         step=first.step if first else None,
-        slots=_slots(s.maker),
+        slots=_slots(s.owner),
         segments=tuple(sorted(s.slots.tables)),
         story=explain.next_batch_line(state, s, now_s),
         verdict=assessment.assess(state, s, now_s),
         epoch_steps=steps_left(s.window.shape, 0),
         rates=assessment.rates(state, s, now_s),
-        group=s.maker.session if isinstance(s, GroupMember) else None,
+        group=s.owner.session if isinstance(s, GroupMember) else None,
         lag=s.group.lag_of(s) if isinstance(s, GroupMember) else None,
     )
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from loaderd.core.actions import Action
-from loaderd.core.batch_maker import BatchMaker
 from loaderd.core.batches import BatchBuild
 from loaderd.core.fair_queue import FairQueue
 from loaderd.core.groups import GroupState
 from loaderd.core.jobs import Job
 from loaderd.core.pool import WorkerPool
 from loaderd.core.sessions import SessionState
+from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.streams import StreamState
 from loaderd.core.usage import PoolUsage
 from loaderd.core.verdict import AutoSize
@@ -33,14 +33,14 @@ class RunningJob:
     Attributes:
         job: What was sent.
         worker: Number of the worker that it was sent to.
-        maker: The session, or the group, whose slot it writes.
+        owner: The session, or the group, whose slot it writes.
         build: The batch that its rows belong to.
         attempt: The batch's count of starts when the job was sent.
     """
 
     job: Job
     worker: int
-    maker: BatchMaker
+    owner: SlotOwner
     build: BatchBuild
     attempt: int
 
@@ -80,7 +80,7 @@ class SchedulerState:
     streams: dict[str, StreamState]
     sessions: dict[int, SessionState] = field(default_factory=dict[int, SessionState])
     groups: dict[int, GroupState] = field(default_factory=dict[int, GroupState])
-    leaving: dict[int, BatchMaker] = field(default_factory=dict[int, BatchMaker])
+    leaving: dict[int, SlotOwner] = field(default_factory=dict[int, SlotOwner])
     jobs: dict[int, RunningJob] = field(default_factory=dict[int, RunningJob])
     queue: FairQueue = field(default_factory=FairQueue)
     usage: PoolUsage = field(default_factory=PoolUsage)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from loaderd.core import rescheduling
 from loaderd.core.actions import CannotBoot, LogLine, Quarantine
 from loaderd.core.assignment import JobAssigner
-from loaderd.core.batch_maker import BatchMaker
 from loaderd.core.deadlines import Deadlines
 from loaderd.core.events import WorkerDied, WorkerDone, WorkerObservation, WorkerPoll
 from loaderd.core.fault_attribution import FaultAttribution
 from loaderd.core.fault_ledger import JobDeath
 from loaderd.core.jobs import Done, Job, JobKind, Stage, candidate_of, same, unstamp
 from loaderd.core.pool_worker import PoolWorker, WorkerState
+from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.state import RunningJob, SchedulerState
 
 WAY_ON = (
@@ -74,21 +74,21 @@ class WorkerSupervisor:
         share = self._measure(e.worker, job, done.seconds if delivered else None)
         if changed:
             # A job of a session that has left may be older than the stream, which was opened again.
-            if not running.maker.gone:
+            if not running.owner.gone:
                 self._assigner.break_stream(stream, "StreamChangedError", changed)
         elif done.needs_tail or done.needs_body:
             if running.wanted:
                 _outgrown(running, done)
         else:
             stream.answered(job, done, share)
-            running.maker.answered(running.job, done)
+            running.owner.answered(running.job, done)
             state.usage.done_s += done.seconds
             state.usage.jobs += 1
             if running.wanted:
                 self._finished(running, done)
         # While the batch waits for its other jobs, nothing has changed for the session.
         if not (running.wanted and running.build.running):
-            self._assigner.refresh(running.maker)
+            self._assigner.refresh(running.owner)
         if retire:
             state.actions.append(retire)
 
@@ -137,16 +137,16 @@ class WorkerSupervisor:
                 state.actions.append(CannotBoot(e.boot))
         number, _, _ = unstamp(e.seen.word)
         late = w.killed_s is not None and bool(w.late)
-        touched: dict[int, BatchMaker] = {}
+        touched: dict[int, SlotOwner] = {}
         at: RunningJob | None = None
         for job in w.jobs:
             running = self._assigner.end_job(job)
-            touched[id(running.maker)] = running.maker
+            touched[id(running.owner)] = running.owner
             at = running if at is None or job == number else at
             if running.wanted:
                 self._run_again(running, w, e)
-        for maker in touched.values():
-            self._assigner.refresh(maker)
+        for owner in touched.values():
+            self._assigner.refresh(owner)
         self._count_death(e, at, late)
 
     def _finished(self, running: RunningJob, done: Done) -> None:
@@ -159,14 +159,14 @@ class WorkerSupervisor:
                 if bad.row not in known
             ]
         build.absorb(done.job, done)
-        running.maker.finish(build, self._state.now_s)
+        running.owner.finish(build, self._state.now_s)
 
     def _look_at(self, w: PoolWorker, seen: WorkerObservation) -> None:
         state = self._state
         if (running := rescheduling.find_stranded(state, w)) is not None:
             running.build.rescued = True
-            running.maker.restart(running.build)
-            self._assigner.refresh(running.maker)
+            running.owner.restart(running.build)
+            self._assigner.refresh(running.owner)
         if rescheduling.abandoned(state, w, state.now_s):
             state.actions.append(
                 self.deadlines.kill(
@@ -221,8 +221,8 @@ class WorkerSupervisor:
                 )
                 state.actions += lines
                 running.build.apart = not lines
-            running.maker.restart(running.build)
-            self._assigner.refresh(running.maker)
+            running.owner.restart(running.build)
+            self._assigner.refresh(running.owner)
 
     def _run_again(self, running: RunningJob, w: PoolWorker, e: WorkerDied) -> None:
         """Put the rows of a dead worker's job back into their batch."""
@@ -246,7 +246,7 @@ class WorkerSupervisor:
             self._state.streams[job.stream].deaths -= 0 if hung else len(lines)
         else:
             build.redo([piece])
-        running.maker.finish(build, self._state.now_s)
+        running.owner.finish(build, self._state.now_s)
 
     def _count_death(self, e: WorkerDied, at: RunningJob | None, late: bool) -> None:
         """End a stream whose workers die again and again while none of its rows is finished.
@@ -285,11 +285,11 @@ def _kind_of_death(w: PoolWorker, e: WorkerDied) -> str:
 
 def _outgrown(running: RunningJob, done: Done) -> None:
     """A slot was too small for the job's rows: the batch is made again in a larger one."""
-    maker, build = running.maker, running.build
-    had = maker.slots.tables[running.job.segment].segment
+    owner, build = running.owner, running.build
+    had = owner.slots.tables[running.job.segment].segment
     if done.needs_tail:
         build.needs_tail = max(done.needs_tail, had.tail_row_bytes + 1)
     if done.needs_body:
         build.needs_body = max(done.needs_body, had.body_bytes + 1)
-    maker.slots.outgrown = True
-    maker.restart(build)
+    owner.slots.outgrown = True
+    owner.restart(build)

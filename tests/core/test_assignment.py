@@ -88,7 +88,7 @@ def test_the_batch_that_is_waited_for_never_stands_behind_another_job() -> None:
 
 def _urgent(harness: SchedulerHarness, job: Job) -> bool:
     running = harness.core.state.jobs[job.job]
-    return running.maker.session == 2
+    return running.owner.session == 2
 
 
 def test_the_session_with_the_fewest_batches_ahead_is_served_first() -> None:

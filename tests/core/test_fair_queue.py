@@ -30,10 +30,10 @@ def test_a_starving_session_comes_before_one_that_is_ahead() -> None:
     harness.finish()
     harness.attach(2, prefetch=4)
     harness.take(1)
-    order = [harness.core.state.jobs[job.job].maker.session for job in harness.jobs()]
+    order = [harness.core.state.jobs[job.job].owner.session for job in harness.jobs()]
     while harness.jobs():
         harness.work()
-        order += [harness.core.state.jobs[job.job].maker.session for job in harness.jobs()[-1:]]
+        order += [harness.core.state.jobs[job.job].owner.session for job in harness.jobs()[-1:]]
     assert order[0] == 2
 
 
@@ -44,7 +44,7 @@ def test_a_session_whose_trainer_always_waits_does_not_starve_another_one() -> N
     made: list[int] = []
     for _ in range(12):
         (job,) = harness.jobs()
-        session = harness.core.state.jobs[job.job].maker.session
+        session = harness.core.state.jobs[job.job].owner.session
         made.append(session)
         harness.work()
         harness.take(session)  # at once, so that it has work again before the next one is drawn

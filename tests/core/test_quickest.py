@@ -44,7 +44,7 @@ def test_a_batch_that_is_waited_for_stays_with_a_quick_worker_that_is_busy_for_a
     assert "workers that are idle are slow, and a quicker one" in str(harness.inbox[2])
     harness.work(1)
     (job,) = harness.sent[1]
-    assert harness.core.state.jobs[job.job].maker.session == 2
+    assert harness.core.state.jobs[job.job].owner.session == 2
     harness.hear(1)
 
 

@@ -12,7 +12,7 @@ def test_a_trainers_batch_behind_anothers_hanging_job_is_made_elsewhere() -> Non
     harness.attach(1, prefetch=2)
     harness.attach(2, prefetch=2)
     harness.step(WorkerReady(1))
-    while [harness.core.state.jobs[job.job].maker.session for job in harness.sent[1]] != [1, 2]:
+    while [harness.core.state.jobs[job.job].owner.session for job in harness.sent[1]] != [1, 2]:
         harness.work(1)
     behind = harness.sent[1][1]
     assert harness.take(2).k == 0  # so batch 1 is what trainer 2 waits for

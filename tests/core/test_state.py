@@ -41,7 +41,7 @@ def test_a_job_is_wanted_until_its_batch_is_started_again() -> None:
     running = harness.core.state.jobs[job.job]
     assert (running.worker, running.job) == (1, job)
     assert running.wanted
-    running.maker.restart(running.build)
+    running.owner.restart(running.build)
     assert not running.wanted
 
 

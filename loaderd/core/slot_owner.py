@@ -13,7 +13,7 @@ from loaderd.core.slots import FILLING, FINISH
 from loaderd_wire.messages import Descriptor, Segment
 
 
-class BatchMaker(ABC):
+class SlotOwner(ABC):
     """Slots, the batches that are made in them, and those that are made next.
 
     Attributes:
