@@ -12,6 +12,8 @@ import os
 import pkgutil
 import sys
 import traceback
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
 
 from loaderd.data.errors import SampleFault, SourceError, is_users, user_traceback
@@ -23,6 +25,7 @@ HOW = {
     "init": "function(worker_id)",
     "call": "Class(**args)",
 }
+ABOVE = 2  # folders above the config's that are looked into for a module that is not found
 SHOWN = 8  # names that are listed where none is near
 
 
@@ -80,8 +83,19 @@ def _absent(module: str) -> str:
     hint = f"; did you mean {package + '.' if package else ''}{near}?" if near else ""
     return (
         f"there is no module {module!r} (looked first in {sys.path[0] or '.'}, then along "
-        f"PYTHONPATH){hint}"
+        f"PYTHONPATH){hint or ('' if package else _elsewhere(module))}"
     )
+
+
+def _elsewhere(module: str) -> str:
+    """What to do about a module that may be where the command was started, or above the config."""
+    first = Path(sys.path[0] or ".").resolve()
+    for place in map(str, (Path.cwd(), *first.parents[:ABOVE])):
+        found = PathFinder.find_spec(module, [place])
+        # a folder of Python files is a package, too, and any other folder is none
+        if found is not None and (found.origin or any(Path(place, module).glob("*.py"))):
+            return f"; it is in {place}: set PYTHONPATH={place}, or move the config there"
+    return "; move it beside the config, or add its folder to PYTHONPATH"
 
 
 def _unimportable(module: str, error: BaseException) -> str:

@@ -120,6 +120,22 @@ def test_a_module_that_is_not_there_is_told_with_the_nearest_that_is(
         assert caught.value.traceback == ""
 
 
+@pytest.mark.parametrize("started_in", [".", "configs"])
+def test_a_module_that_is_beside_the_script_and_not_the_config_is_told_with_the_way_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started_in: str
+) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "module_of_script.py").touch()
+    (tmp_path / "module_of_nobody").mkdir()  # no module: a folder without Python files
+    monkeypatch.syspath_prepend(str(tmp_path / "configs"))
+    monkeypatch.chdir(tmp_path / started_in)
+    words = rf"; it is in {tmp_path}: set PYTHONPATH={tmp_path}, or move the config there$"
+    with pytest.raises(SourceError, match=words):
+        user_code.find("module_of_script.aug:X", "call")
+    with pytest.raises(SourceError, match="; move it beside the config, or add its folder to PYTH"):
+        user_code.find("module_of_nobody:X", "call")
+
+
 @pytest.mark.parametrize("name", ["json", "json.loads", ":loads", "json:", ":", ""])
 def test_a_name_of_another_form_says_which_one_is_expected(name: str) -> None:
     with pytest.raises(SourceError) as caught:
