@@ -45,7 +45,7 @@ class IdleExit:
 
     def await_first(self) -> None:
         """The daemon is ready."""
-        if self._embedded:
+        if self._embedded and self._timer is None:  # else all who waited for it have gone
             self._arm(EMBEDDED_FIRST_S, self._alone)
 
     def connection_ended(self) -> None:

@@ -50,6 +50,15 @@ def test_an_embedded_daemon_leaves_two_seconds_after_its_last_connection() -> No
     assert it.left == ["the last client has disconnected"]
 
 
+def test_a_trainer_that_went_just_before_ready_is_not_waited_for_once_more() -> None:
+    it = idle()
+    it.exit.connection_ended()
+    it.loop.advance(1.0)
+    it.exit.await_first()
+    it.loop.advance(1.1)
+    assert it.left == ["the last client has disconnected"]
+
+
 def test_a_connection_that_has_spoken_keeps_an_embedded_daemon() -> None:
     it = idle()
     it.control.peers = [SimpleNamespace(spoken=True)]
