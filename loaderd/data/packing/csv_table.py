@@ -21,6 +21,7 @@ from loaderd.data.sample import BadValue, Sample
 from loaderd_wire.packing import packed
 
 DELIMITERS = ",\t;|"
+LOOKED = 20  # lines that tell which of them it is
 WHOLE = re.compile(r"[+-]?(0|[1-9]\d{0,17})")  # "007" is no number but a name
 # A whole number among fractions is a float64, which keeps 15 digits.
 FRACTION = re.compile(
@@ -83,6 +84,11 @@ class CsvSource:
             raise SourceError(
                 f"{self._path}: two columns of its first line are called {min(twice)!r}"
             )
+        if len(self._names) == 1:
+            self.notes.append(
+                f"the table has one column, {self._names[0]!r}: cells are divided by a comma, a "
+                "tab, a semicolon or a bar"
+            )
         if headless:
             self.notes.append(f"without a line of names: columns are {', '.join(self._names)}")
         self._kinds: dict[str, type] = dict.fromkeys(self._names, int)
@@ -98,9 +104,8 @@ class CsvSource:
             reading(self._path),
             open(self._path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
         ):
-            head = file.readline(1 << 16)
+            delimiter = _delimiter([file.readline(1 << 16) for _ in range(LOOKED)])
             file.seek(0)
-            delimiter = max(DELIMITERS, key=head.count)
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             while True:
                 try:
@@ -153,6 +158,19 @@ class CsvSource:
             for name, cell in zip(self._names, cells, strict=True)
         }
         return chosen(self._columns.sample(values), self._fields)
+
+
+def _delimiter(lines: list[str]) -> str:
+    """What divides the cells of a table that begins with these lines.
+
+    That is what gives all lines the same number of cells; of several, what most cells have.
+    """
+
+    def cells(delimiter: str) -> tuple[bool, int]:
+        counts = [line.count(delimiter) for line in lines if line.strip()]
+        return min(counts, default=0) == max(counts, default=0) > 0, counts[0] if counts else 0
+
+    return max(DELIMITERS, key=cells)
 
 
 def _names(cells: list[str]) -> list[str]:

@@ -95,13 +95,15 @@ def fitted(sample: Sample, first: tuple[Described, ...]) -> tuple[Sample, str]:
     """
     remark = ""
     if len(sample) != len(first) or any(entry[0] not in sample for entry in first):
-        absent = [name for name, *_ in first if name not in sample]
-        if absent:
-            raise BadValue(
-                f"it has no {_listed(absent)}, which the first sample has: fields that not all "
-                "samples have are left out with --fields"
-            )
         names = [name for name, *_ in first]
+        absent = [name for name in names if name not in sample]
+        if absent:
+            others = ",".join(name for name in names if name not in absent)
+            without = f", or pack all samples without it: --fields {others}" if others else ""
+            raise BadValue(
+                f"it has no {_listed(absent)}, which the first sample has: give it a value (an "
+                f"empty cell or a null is none){without}"
+            )
         more = sorted(set(sample) - set(names))
         remark = f"packed without {_listed(more)}, which the first one lacks"
         sample = kept(sample, names)

@@ -90,9 +90,9 @@ class TableColumns:
     def sample(self, values: Mapping[str, Any]) -> Sample:
         """The sample of a row. Raises any Exception."""
         made = dict(values)
-        for name in self._images:
-            if isinstance(made.get(name), str):
-                made[name] = self._image(made[name])
+        paths = [name for name in self._images if isinstance(made.get(name), str)]
+        for name in paths:
+            made[name] = self._image(made[name], "" if name == paths[0] else f"{made[name]}: ")
         label = made.get(self._label_column)
         if isinstance(label, str):
             made[self._label_column] = self._number(label)
@@ -102,11 +102,11 @@ class TableColumns:
         images = ["image"] if len(self._images) == 1 and "image" in made else self._images
         return sample_of(made, images)
 
-    def _image(self, path: str) -> bytes:
+    def _image(self, path: str, named: str) -> bytes:
         try:
             return read_file(os.path.join(os.fsencode(self._folder), os.fsencode(path)))
         except SampleFault as fault:
-            raise SampleFault(fault.stage, fault.error, f"{path}: {fault.message}") from None
+            raise SampleFault(fault.stage, fault.error, named + fault.message) from None
 
     def _number(self, name: str) -> int:
         if name in self._labels:

@@ -104,6 +104,39 @@ def test_the_same_table_in_other_clothes_is_the_same(place: Path, text: str, nam
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("file;size, weight\na.png;1\nb.png;2\n", {"size, weight"}),
+        ("file;size\na.png;1,5\nb.png;2,5\n", {"size"}),
+        ('file,note\na.png,"x;y;z"\nb.png,"u;v;w"\n', {"note"}),
+        ('file,note\na.png,"x,y"\nb.png,u\n', {"note"}),
+    ],
+)
+def test_what_divides_the_cells_of_all_lines_alike_divides_them(
+    place: Path, text: str, names: set[str]
+) -> None:
+    packed = table(place, text)
+    assert [set(one) for one in rows(packed).values()] == [names, names]
+    assert not packed.bad
+
+
+def test_a_table_of_one_column_is_told_as_such(place: Path) -> None:
+    packed = table(place, "file:label\na.png:1\nb.png:2\n")
+    assert (
+        "the table has one column, 'file:label': cells are divided by a comma, a tab, a "
+        in (packed.report.notes[0])
+    )
+
+
+def test_an_empty_cell_is_told_with_both_ways_out(place: Path) -> None:
+    packed = table(place, "image,n,m\na.png,1,2\nb.png,,3\n")
+    assert packed.bad["b.png"] == (
+        "it has no field 'n', which the first sample has: give it a value (an empty cell or a null "
+        "is none), or pack all samples without it: --fields image,m"
+    )
+
+
 def test_texts_of_labels_are_numbers_of_their_sorted_names(place: Path) -> None:
     packed = table(place, "image,label\na.png,cat\nb.png,3\nc.png,ant\n")
     assert packed.classes == ("3", "ant", "cat")
@@ -156,8 +189,8 @@ def test_rows_that_cannot_be_packed_are_named_and_the_others_are(place: Path) ->
     )
     assert list(packed.samples) == ["a.png", "c.png"]
     whys = {
-        "none.png": "none.png: No such file or directory",
-        "pipe.png": "pipe.png: it is not a file",
+        "none.png": "No such file or directory",
+        "pipe.png": "it is not a file",
         "text.png": "not an image that can be read",
         "b.png": "cells, the table has 2 columns",
         "\\xff.png": "No such file or directory",
@@ -166,6 +199,7 @@ def test_rows_that_cannot_be_packed_are_named_and_the_others_are(place: Path) ->
     assert packed.report.bad_count == 6
     for name, why in whys.items():
         assert why in packed.bad[name]
+        assert name not in packed.bad[name], "it is told before that"
 
 
 def test_a_quote_that_lacks_its_other_one_is_named_and_the_rows_before_it_are_packed(
