@@ -24,9 +24,9 @@ def counted(count: int, noun: str) -> str:
 
     Args:
         count: How many.
-        noun: One of them; its plural ends in s.
+        noun: One of them; its plural ends in s, or in es as that of "class".
     """
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:

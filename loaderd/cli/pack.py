@@ -166,11 +166,7 @@ def _tell(report: PackReport) -> None:
             sys.stderr.write(
                 "".join(f"loaderd:   {name}: {reason}\n" for name, reason in report.bad[:SHOWN_BAD])
             )
-    classes = (
-        f", {len(report.classes)} {'class' if len(report.classes) == 1 else 'classes'}"
-        if report.classes
-        else ", no classes"
-    )
+    classes = f", {counted(len(report.classes), 'class')}" if report.classes else ", no classes"
     files = f" in {report.files:,} files" if report.files > 1 else ""
     print(
         f"{report.path}: {counted(report.samples, 'sample')}{classes}, {size(report.bytes)}{files}"

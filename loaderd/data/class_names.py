@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError
 from loaderd.data.lmdb import record_format
 from loaderd.data.lmdb.open_stores import open_store
+from loaderd_wire.hints import few, nearest
 
 MAX_BYTES = 16 << 20  # of a file with names
+SHOWN = 10  # of a list of names
 
 
 LMDB_MAGIC = b"\xde\xc0\xef\xbe"  # at byte 16 of a database written on a little-endian machine
+
+
+def meant(name: str, classes: Collection[str]) -> str:
+    """What a name that is none of the classes may have meant: the nearest, or the first of them.
+
+    Args:
+        name: The name.
+        classes: Their names.
+    """
+    near = nearest(name, classes)
+    if near:
+        return f"did you mean {near!r}?"
+    return f"{'it is' if len(classes) == 1 else 'they are'} {few([*map(repr, classes)], SHOWN)}"
 
 
 def of_path(path: str) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from loaderd.data.class_names import meant
 from loaderd.data.errors import SourceError
 from loaderd.data.sample import BadValue, Sample
-from loaderd_wire.hints import nearest
+from loaderd_wire.hints import counted
 
 
 def label_field(sample: Mapping[str, Any]) -> str:
@@ -61,11 +62,9 @@ class LabelMap:
         numbers = {name: label for label, name in enumerate(given)}
         for label, name in enumerate(own):
             if name not in numbers:
-                near = nearest(name, given)
-                hint = f"; did you mean {near!r}?" if near else ""
                 raise SourceError(
-                    f"{where}: class {name!r} (label {label}) is not one of the {len(given):,} "
-                    f"classes of {path}{hint}"
+                    f"{where}: class {name!r} (label {label}) is not one of the "
+                    f"{counted(len(given), 'class')} of {path}; {meant(name, given)}"
                 )
         self._table = np.array([numbers[name] for name in own], np.int64)
         self._name = ""
@@ -82,9 +81,10 @@ class LabelMap:
             raise BadValue(f"field {self._name!r} is not the number of a class")
         label = int(value)
         if not 0 <= label < len(self._table):
-            raise BadValue(
-                f"field {self._name!r} is {label}, and there are {len(self._table):,} classes"
-            )
+            there = f"there are {len(self._table):,} classes"
+            if len(self._table) == 1:
+                there = "there is one class, 0"
+            raise BadValue(f"field {self._name!r} is {label}, and {there}")
         fits = int(self._table.max()) <= np.iinfo(value.dtype).max
         sample[self._name] = np.array(self._table[label], value.dtype if fits else np.int64)
         sample.fresh.add(self._name)

@@ -76,7 +76,7 @@ def test_a_folder_packed_with_the_classes_of_another_goes_with_it(place: Place, 
         (["--classes", "none.txt"], 3, "none.txt: No such file"),
         (["--classes-from", "none.lmdb"], 3, "none.lmdb: there is no such file"),
         (["--classes-from", "mine.py"], 3, "mine.py"),
-        (["--classes", "one.txt"], 3, "folder 'b' is not one of the 1 classes given"),
+        (["--classes", "one.txt"], 3, "folder 'b' is not one of the 1 class given"),
         (["--classes", "one.txt", "--classes-from", "x"], 2, "not allowed with argument"),
     ],
 )

@@ -94,7 +94,8 @@ def test_a_folder_that_is_none_of_the_given_classes_is_an_error_that_names_it(
     ):
         pack_imagefolder(str(source), str(tmp_path / "db"), classes=("a", "b", "bird"))
     with pytest.raises(
-        SourceError, match=r"folder 'a' is not one of the 1 classes given \(nor 2 others\)"
+        SourceError,
+        match=r"folder 'a' is not one of the 1 class given \(nor 2 others\); it is 'dog': ",
     ):
         pack_imagefolder(str(source), str(tmp_path / "db"), classes=("dog",))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["src"]

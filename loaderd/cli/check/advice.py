@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
+
 from loaderd.cli.check.field_tally import FieldTally
 from loaderd.cli.status import size
 from loaderd.config.stream import StreamConfig
@@ -59,6 +61,7 @@ def advice(plan: StreamConfig, found: Figures) -> list[str]:
         *_memory(found),
         *_labels(plan, found),
         *_constants(found),
+        *_levels(plan),
         *_pictures(plan, found),
         *_time(plan, found),
     ]
@@ -129,6 +132,24 @@ def _constants(found: Figures) -> Iterator[str]:
         yield (
             f"field {name!r} is {value:g} everywhere in {found.tally.rows:,} samples: look at how "
             "it is made, or leave it out with fields of the Loader"
+        )
+
+
+def _levels(plan: StreamConfig) -> Iterator[str]:
+    """A normalize with constants of pixels from 0 to 255, which no op delivers."""
+    for at, step in enumerate(plan.transforms):
+        mean, std = (np.ravel(step.args.get(name, 0)) for name in ("mean", "std"))
+        if step.op != "normalize" or np.max(mean, initial=0) <= 1:
+            continue
+        if any(before.call for before in plan.transforms[:at]):
+            continue  # it may deliver anything
+        words = " and ".join(
+            f"{name} = {[round(float(value) / 255, 4) for value in values]}"
+            for name, values in (("mean", mean), ("std", std))
+        )
+        yield (
+            f"normalize has mean = {mean.tolist()}, and pixels are in [0, 1] there: divide mean "
+            f"and std by 255, that is {words}"
         )
 
 

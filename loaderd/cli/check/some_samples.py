@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING
 from loaderd.cli.exit_codes import FAULTS, FINE, NO_START
 from loaderd.cli.status import field, size
 from loaderd.system.progress import ProgressLine
+from loaderd_wire.hints import counted
 from loaderd_wire.slices import EpochShape, steps_left
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _shape(findings: Findings) -> list[str]:
     part += f", {findings.of * plan.repeat:,} an epoch" if plan.repeat > 1 else ""
     lines = [
         f"  samples   {findings.of:,}{part}, layout {facts.layout}"
-        + (f", {len(facts.classes)} classes" if facts.classes else "")
+        + (f", {counted(len(facts.classes), 'class')}" if facts.classes else "")
     ]
     for n, spec in enumerate(facts.specs):
         what = field(spec.name, spec.dtype, spec.shape, spec.kind)

@@ -13,9 +13,10 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from loaderd.data.class_names import meant
 from loaderd.data.errors import SourceError
 from loaderd.data.packing.spool import Spool
-from loaderd_wire.hints import nearest
+from loaderd_wire.hints import counted
 
 IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 NO_LABEL = -1
@@ -212,8 +213,8 @@ class Listing:
             )
             have = "has" if len(self.absent) == 1 else "have"
             lines.append(
-                f"{len(self.absent):,} of the {len(self.classes):,} classes given {have} no "
-                f"folder here: {named}"
+                f"{len(self.absent):,} of the {counted(len(self.classes), 'class')} given "
+                f"{have} no folder here: {named}"
             )
         if self.empty:
             named = ", ".join(
@@ -266,12 +267,11 @@ class Listing:
             raise SourceError(f"{self.folder}: has no class folders, so it cannot use class names")
         unknown = [name for name in names if name not in labels]
         if unknown:
-            near = nearest(unknown[0], self.classes)
             more = f" (nor {len(unknown) - 1:,} others)" if len(unknown) > 1 else ""
             raise SourceError(
-                f"{self.folder}: folder {unknown[0]!r} is not one of the {len(self.classes):,} "
-                f"classes given{more}"
-                f"{f'; did you mean {near!r}?' if near else ''}: rename it, or add it to them"
+                f"{self.folder}: folder {unknown[0]!r} is not one of the "
+                f"{counted(len(self.classes), 'class')} given{more}; "
+                f"{meant(unknown[0], self.classes)}: rename it, or add it to them"
             )
         self.absent = [name for name in self.classes if name not in set(names)]
         return labels

@@ -7,12 +7,12 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from loaderd.data.class_names import meant
 from loaderd.data.errors import SampleFault, SourceError
 from loaderd.data.lmdb.record_format import MAX_CLASSES
 from loaderd.data.packing.fields import sample_of
 from loaderd.data.packing.files import IMAGE_ENDINGS, read_file
 from loaderd.data.sample import BadValue, Sample
-from loaderd_wire.hints import nearest
 
 PATHS = re.compile(rf".+\.({'|'.join(IMAGE_ENDINGS)})", re.IGNORECASE | re.DOTALL)
 LABELS = ("label", "class", "category")  # columns whose texts are names of classes
@@ -111,9 +111,10 @@ class TableColumns:
     def _number(self, name: str) -> int:
         if name in self._labels:
             return self._labels[name]
-        near = nearest(name, self.classes)
-        hint = f"; did you mean {near!r}?" if near else ""
-        raise BadValue(f"its class {name!r} is not one of the {len(self.classes):,} given{hint}")
+        raise BadValue(
+            f"its class {name!r} is not one of the {len(self.classes):,} given; "
+            f"{meant(name, self.classes)}"
+        )
 
 
 def root_of(path: str, args: Mapping[str, Any]) -> str:

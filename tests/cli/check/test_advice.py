@@ -25,6 +25,7 @@ FACTS = StreamInfo(
     specs=(IMAGE,), sample_specs=(IMAGE,), form="dict", collated=False, tail_row_bytes=64, body_bytes=0, jpeg_extension="",
     warnings=(),
 )  # fmt: skip
+BYTES = TransformConfig("normalize", None, {"mean": [127.5, 63.75], "std": [51, 102.0]})
 RESIZE = TransformConfig("resize", None, {"size": 224})
 PLAN = StreamConfig("train", lmdb="/d.lmdb", batch_size=8, shuffle=1, transforms=(RESIZE,))
 
@@ -79,6 +80,8 @@ def test_a_healthy_stream_gets_no_advice() -> None:
         (PLAN, {"seconds": {"read": 20.0, "decode": 20.0}}),  # slow, and no stage stands out
         (replace(PLAN, on_error="replace"), {"bad": 3}),
         (PLAN, {"seconds": {}, "rows": 0, "tally": FieldTally()}),
+        (replace(PLAN, transforms=(TransformConfig(None, "a:floats"), BYTES)), {}),
+        (replace(PLAN, transforms=(replace(BYTES, args={"mean": [0.5], "std": [2.0]}),)), {}),
     ],
 )
 def test_figures_that_leave_doubt_give_none(plan: StreamConfig, changes: dict[str, Any]) -> None:
@@ -99,6 +102,11 @@ def test_figures_that_leave_doubt_give_none(plan: StreamConfig, changes: dict[st
             PLAN,
             {"bad": 50, "rows": 2000, "facts": replace(FACTS, samples=100)},
             ["each bad sample (50 here)"],
+        ),
+        (
+            replace(PLAN, transforms=(BYTES, TransformConfig(None, "a:later"))),
+            {},
+            ["[127.5, 63.75]", "divide", "mean = [0.5, 0.25] and std = [0.2, 0.4]"],
         ),
         (PLAN, {"need_bytes": 2 << 30}, ["needs 2.0 GiB", "1.0 GiB", "smaller batch_size"]),
         (PLAN, {"tally": tally([1] * 256)}, ["all 256 labels are dog", "split"]),
