@@ -87,10 +87,20 @@ class Dataset(Fixed):
         Raises:
             ConfigError: Always.
         """
-        raise ConfigError(
-            f"loader.dataset[{index!r:.60}]: the samples are in the daemon; iterate over the "
-            "Loader itself, without a DataLoader or a sampler around it"
-        )
+        raise no_sample("loader.dataset", index)
+
+
+def no_sample(what: str, index: object) -> ConfigError:
+    """The error for who asks for a single sample.
+
+    Args:
+        what: What was asked, as the user writes it.
+        index: For which one.
+    """
+    return ConfigError(
+        f"{what}[{index!r:.60}]: the samples are in the daemon; iterate over the Loader itself, "
+        "without a DataLoader or a sampler around it"
+    )
 
 
 def unsettable(what: str, value: object) -> ConfigError:
@@ -135,12 +145,20 @@ class DataLoaderAttributes:
         def set_epoch(self, epoch: int) -> None:
             """As `Loader.set_epoch`."""
 
-    else:  # type checkers refuse on their own what is not there to be assigned
+    else:  # type checkers refuse both on their own
 
         def __setattr__(self, name: str, value: object) -> None:
             if name in INSTEAD or name in READ_ONLY:  # any other one is its user's own
                 raise unsettable(f"loader.{name}", value)
             super().__setattr__(name, value)
+
+        def __getitem__(self, index: object) -> NoReturn:
+            """Refuse: a DataLoader around a Loader asks for samples, which are in the daemon.
+
+            Raises:
+                ConfigError: Always.
+            """
+            raise no_sample("loader", index)
 
     @staticmethod
     def worker_init_fn(worker_id: int) -> None:

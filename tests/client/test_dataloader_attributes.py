@@ -100,6 +100,16 @@ def test_a_sample_of_its_dataset_is_refused_with_where_it_is(fake: Fake, load: L
         next(iter(DataLoader(dataset)))
 
 
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_a_loader_in_a_dataloader_is_told_to_be_iterated_over_itself(
+    fake: Fake, load: Load, batch_size: int | None
+) -> None:
+    fake()
+    loader: Any = load()
+    with pytest.raises(ConfigError, match=r"loader\[.*\]: .*iterate over the Loader itself"):
+        next(iter(DataLoader(loader, batch_size=batch_size)))
+
+
 def test_the_length_of_its_sampler_is_the_number_of_this_ranks_samples(
     fake: Fake, load: Load
 ) -> None:
