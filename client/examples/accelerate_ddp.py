@@ -75,4 +75,6 @@ def validate(accelerator: Accelerator, model: torch.nn.Module, val: Loader) -> N
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

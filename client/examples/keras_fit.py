@@ -74,20 +74,24 @@ def main(config: str, path: str) -> None:
         feed = Feed(loader, folder)
         for epoch in range(loader.epoch, EPOCHS):
             loader.set_epoch(epoch)  # the epoch of a loaded state keeps its place
-            done: Any = loader.state_dict()["step"]  # above 0 for the rest of an epoch
-            model.fit(
-                feed.batches(),
-                initial_epoch=epoch,
-                epochs=epoch + 1,
-                steps_per_epoch=len(loader) - done,
-                shuffle=False,
-                callbacks=[feed],
-                verbose=0,
-            )
+            state: Any = loader.state_dict()
+            done = state["step"] if state["epoch"] == epoch else 0  # of an epoch that goes on
+            if done < len(loader):  # else the checkpoint was saved after its last step
+                model.fit(
+                    feed.batches(),
+                    initial_epoch=epoch,
+                    epochs=epoch + 1,
+                    steps_per_epoch=len(loader) - done,
+                    shuffle=False,
+                    callbacks=[feed],
+                    verbose=0,
+                )
             pairs = ((batch["x"], batch["label"]) for batch in val)
             loss, accuracy = model.evaluate(pairs, steps=len(val), verbose=0)
             print(f"validation: loss {loss:.6f} accuracy {accuracy:.3f}")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -84,4 +84,6 @@ def main(source: str, folder: str, workers: str = "2") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

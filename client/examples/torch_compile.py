@@ -39,4 +39,6 @@ def main(config: str, backend: str = "inductor") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

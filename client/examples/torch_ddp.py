@@ -62,4 +62,6 @@ def main(config: str, checkpoint: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

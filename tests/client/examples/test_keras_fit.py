@@ -13,6 +13,9 @@ def test_a_fit_that_is_killed_goes_on_with_the_batch_after_the_last_that_was_tra
     whole = examples.start("keras_fit.py", str(tmp_path / "whole"), imports=IMPORTS).finished()
     undisturbed = examples.undisturbed(2)
     assert whole.steps() == undisturbed
+    assert "Warning" not in whole.all_text()
+    again = examples.start("keras_fit.py", str(tmp_path / "whole"), imports=IMPORTS).finished()
+    assert again.steps() == [], "it was saved after the last step"
 
     args = ("keras_fit.py", str(tmp_path / "killed"))
     with examples.held_back(undisturbed[6][2][0]):

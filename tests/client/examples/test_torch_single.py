@@ -24,3 +24,10 @@ def test_a_run_that_is_killed_goes_on_with_the_next_batch_and_the_same_losses(
     lines = whole.text().splitlines()
     assert first.text().splitlines() == lines[:6]
     assert second.text().splitlines() == lines[4:]  # saved after four steps
+
+
+def test_an_example_without_arguments_says_how_it_is_started(examples: Examples) -> None:
+    run = examples.start("torch_single.py")
+    assert run.code() == 1
+    assert "python client/examples/torch_single.py client/examples/config.toml" in run.all_text()
+    assert "Traceback" not in run.all_text()
