@@ -7,24 +7,36 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import pytest
 
-from loaderd_client import Loader
+from loaderd_client import Loader, LoaderdError, SampleError
 from loaderd_testing.daemon_harness import Site, digest, plain, pulls, until
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.pipes import line_of
 from loaderd_testing.python_processes import TRAINING, python
 
 BATCHES = 26  # of two epochs
-LONG = """
+CLASSES = """
+class Bad(Numbers):
+    def __getitem__(self, index):
+        if index in (20, 61):
+            raise ValueError("damaged")
+        return super().__getitem__(index)
+
 class Long(Numbers):
     def __getitem__(self, index):
         return super().__getitem__(index) | {"t": "s" * (5000 if index == 60 else 1)}
 """
 MORE = """
+[streams.bad]
+dataset = "mine:Bad"
+batch_size = 8
+shuffle = true
+max_errors = 3
 [streams.long]
 dataset = "mine:Long"
 batch_size = 8
@@ -33,7 +45,7 @@ shuffle = true
 # takes two epochs, and reads a line before each batch but the first two
 TRAINER = """
 import sys
-from loaderd_client import Loader
+from loaderd_client import Loader, LoaderdError, SampleError
 from loaderd_testing.daemon_harness import digest, plain, pulls
 with Loader({socket!r}, stream="train", output="numpy", shared=True) as loader:
     got = []
@@ -53,7 +65,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     made = Site(tmp_path_factory.mktemp("sharing"))
     made.write(stream="share = true", more=MORE)
     module = made.folder / "mine.py"
-    module.write_text(module.read_text() + LONG)
+    module.write_text(module.read_text() + CLASSES)
     made.serve().settled()
     yield made
     made.close()
@@ -131,6 +143,29 @@ def test_a_batch_that_outgrows_its_slot_moves_all_to_a_larger_segment(daemon: Si
     assert only_group(daemon)["segments"] > segments
 
 
+def test_each_has_the_errors_of_bad_samples_and_counts_them_as_if_alone(daemon: Site) -> None:
+    def all_of(loader: Loader[Any]) -> Iterator[object]:
+        """Batches, and what is raised instead, until the loader has had too many errors."""
+        batches = iter(loader)
+        while True:
+            try:
+                yield plain(next(batches))
+            except StopIteration:
+                batches = iter(loader)
+            except LoaderdError as error:
+                yield f"{type(error).__name__}: {error}"
+                if not isinstance(error, SampleError):
+                    return
+
+    loaders = [daemon.loader(stream="bad", shared=shared) for shared in (True, True, False)]
+    seen = [all_of(loader) for loader in loaders]
+    got = [list(each) for each in zip(*zip_longest(*seen), strict=True)]
+    assert repr(got[0]) == repr(got[1]) == repr(got[2])
+    errors = [each for each in got[0] if isinstance(each, str)]
+    assert len(errors) == 4
+    assert "4 bad samples in 180 rows, over max_errors = 3" in errors[-1]
+
+
 def test_who_does_not_want_to_share_has_a_session_of_its_own(
     daemon: Site, undisturbed: str
 ) -> None:
@@ -173,6 +208,7 @@ def test_after_a_daemon_was_killed_and_after_an_upgrade_they_are_one_group_again
     for successor in (("--takeover",), ()):
         for mine, stream in zip(got, streams, strict=True):
             mine += [next(stream) for _ in range(4)]
+        site.kill(site.workers()[0])
         before = site.process
         if not successor:
             site.kill()
