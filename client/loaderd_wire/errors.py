@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loaderd_wire.plain_text import one_line
+
 
 @dataclass(frozen=True, slots=True)
 class BadSample:
@@ -34,7 +36,7 @@ class BadSample:
 
     def line(self) -> str:
         """The sample and what is wrong with it, in one line."""
-        return (
+        return one_line(
             f"sample {self.key!r} (index {self.index}) failed in {self.stage}: {self.error}: "
             f"{self.message}"
         )

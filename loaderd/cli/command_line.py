@@ -20,8 +20,10 @@ from loaderd.cli.exit_codes import (
     CommandError,
     missing,
 )
+from loaderd.cli.output import tell
 from loaderd.cli.parser import parser
 from loaderd_wire.errors import ConfigError
+from loaderd_wire.plain_text import plain
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -105,12 +107,10 @@ def _drop_output() -> None:
 
 def _say(error: Exception, code: int, debug: bool) -> int:
     if debug:
-        traceback.print_exception(error)
+        sys.stderr.write(plain("".join(traceback.format_exception(error))))
     if isinstance(error, (CommandError, ConfigError)):
-        sys.stderr.write(f"loaderd: {error}\n")
+        tell(str(error))
     else:
-        sys.stderr.write(
-            f"loaderd: {type(error).__name__}: {error}\nloaderd: this is a fault of loaderd "
-            "itself; --debug shows where\n"
-        )
+        tell(f"{type(error).__name__}: {error}")
+        tell("this is a fault of loaderd itself; --debug shows where")
     return code

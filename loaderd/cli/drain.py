@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from loaderd.cli import control_client
 from loaderd.cli.exit_codes import FAULT, FINE, CommandError
+from loaderd.cli.output import tell
 from loaderd.server.status_report import DrainStatus
 from loaderd_wire.messages import Rejected, Report
 
@@ -25,5 +25,5 @@ def run(args: argparse.Namespace) -> int:
                     control_client.parsed(path, DrainStatus.from_json, message.body).drain_s
                     + GRACE_S
                 )
-    sys.stderr.write(f"loaderd: the daemon at {path} is gone\n")
+    tell(f"the daemon at {path} is gone")
     return FINE

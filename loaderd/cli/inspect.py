@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loaderd.cli.exit_codes import FINE, NO_START, CommandError, need
+from loaderd.cli.output import show
 from loaderd.cli.status import field, size
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found if len(found) > 1 else found[0], indent=2, ensure_ascii=False))
     else:
-        print("\n".join(_several(found) if len(found) > 1 else _lines(found[0])))
+        show("\n".join(_several(found) if len(found) > 1 else _lines(found[0])))
     return FINE
 
 

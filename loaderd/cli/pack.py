@@ -8,10 +8,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
+from loaderd.cli.output import show, tell
 from loaderd.cli.status import size
 from loaderd.data.packing.kinds import KINDS, OPTIONS, opened, that_take
 from loaderd.system.progress import ProgressLine
 from loaderd_wire.hints import counted
+from loaderd_wire.plain_text import one_line
 
 if TYPE_CHECKING:  # its import would cost those of the encoders
     from loaderd.data.packing.inputs import PackOptions
@@ -131,25 +133,19 @@ class _BadInputs:
     def tell(self, name: str, reason: str) -> None:
         self._told += 1
         if self._told <= SHOWN_BAD:
-            self._progress.say(f"loaderd: left out: {name}: {reason}")
+            self._progress.say(f"loaderd: left out: {one_line(name)}: {one_line(reason)}")
 
 
 def _tell(report: PackReport) -> None:
     if report.restarted:
-        sys.stderr.write(
-            "loaderd: the source has changed since an interrupted run: everything was packed "
-            "again\n"
-        )
+        tell("the source has changed since an interrupted run: everything was packed again")
     elif report.resumed_at:
-        sys.stderr.write(
-            f"loaderd: continued at sample {report.resumed_at:,}, where an earlier run was "
-            "interrupted\n"
-        )
+        tell(f"continued at sample {report.resumed_at:,}, where an earlier run was interrupted")
     for remark, count in report.tally:
         said = remark.replace("they are", "it is") if count == 1 else remark
-        sys.stderr.write(f"loaderd: {counted(count, 'image')} {said}\n")
+        tell(f"{counted(count, 'image')} {said}")
     for note in report.notes:
-        sys.stderr.write(f"loaderd: {note}\n")
+        tell(note)
     if report.bad_count:
         more = (
             "; the first of them:"
@@ -158,16 +154,15 @@ def _tell(report: PackReport) -> None:
             if report.bad_count > SHOWN_BAD
             else ""
         )
-        sys.stderr.write(
-            f"loaderd: {report.bad_count:,} bad "
-            f"{'sample was' if report.bad_count == 1 else 'samples were'} left out{more}\n"
+        tell(
+            f"{report.bad_count:,} bad "
+            f"{'sample was' if report.bad_count == 1 else 'samples were'} left out{more}"
         )
         if report.resumed_at:  # an earlier run's were not seen in this one
-            sys.stderr.write(
-                "".join(f"loaderd:   {name}: {reason}\n" for name, reason in report.bad[:SHOWN_BAD])
-            )
+            for name, reason in report.bad[:SHOWN_BAD]:
+                tell(f"  {one_line(name)}: {one_line(reason)}")
     classes = f", {counted(len(report.classes), 'class')}" if report.classes else ", no classes"
     files = f" in {report.files:,} files" if report.files > 1 else ""
-    print(
+    show(
         f"{report.path}: {counted(report.samples, 'sample')}{classes}, {size(report.bytes)}{files}"
     )

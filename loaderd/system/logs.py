@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from loaderd.system.event_limit import EventLimit
 from loaderd.system.loop import Loop
 from loaderd_wire.paths import OLDER
+from loaderd_wire.plain_text import plain
 
 MAX_BUFFER = 1 << 20  # bytes that may wait to be written
 MAX_LINES = 4096  # lines that may wait for a file
@@ -34,6 +35,7 @@ UNLIMITED = frozenset({"output"})  # what user code prints is not ours to cut
 # what is told again and again, and says how it is rather than what has happened
 PASSING = frozenset({"not_ready", "output", "slow_turn", "verdict"})
 PLAIN = re.compile(r"[\w./:@%+,-]+")  # a value that needs no quotes
+LIKE_OURS = re.compile(r"\d{4}-\d\d-\d\dT")  # how each line of ours begins
 LAST_WORDS_S = 1.0  # how long `close` waits for a slow reader
 
 
@@ -267,7 +269,8 @@ class Log:
             line = json.dumps(known | dict(facts), default=str)
         else:
             more = "".join(f" {name}={_value(value)}" for name, value in facts.items())
-            first, *rest = text.split("\n")  # what follows is a traceback
+            first, *rest = plain(text).split("\n")  # what follows is a traceback
+            rest = [f"  {each}" if LIKE_OURS.match(each) else each for each in rest]
             line = "\n".join([f"{stamp} {level:<7} {first} event={event}{more}", *rest])
         data = line.encode("utf-8", "backslashreplace")
         if len(data) > MAX_LINE:

@@ -9,6 +9,8 @@ import sys
 import time
 from types import TracebackType
 
+from loaderd_wire.plain_text import plain
+
 BAR = 30
 DRAWN_S = 0.1  # between two drawings of the bar
 SAID_S = 10.0  # between two plain lines
@@ -50,7 +52,7 @@ class ProgressLine:
     def say(self, line: str) -> None:
         """Print a line above the bar, which the next call draws anew."""
         self._clear()
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{plain(line)}\n")
         self._next_s = 0.0 if self._live else self._next_s
 
     def __enter__(self) -> ProgressLine:

@@ -26,6 +26,7 @@ from loaderd.data.lmdb import record_format
 from loaderd.data.packing import inputs
 from loaderd.data.packing.stored_images import KEPT
 from loaderd.data.packing.writer import PackReport
+from loaderd.system.progress import ProgressLine
 from loaderd_testing.cli_harness import DEADLINE_S, Place
 
 
@@ -40,6 +41,20 @@ def test_an_image_folder_is_packed_and_what_was_left_out_is_named(place: Place) 
     assert (
         "loaderd: 1 file was ignored, not named like images: 1 .txt (a/notes.txt)\n" in done.stderr
     )
+
+
+def test_a_file_name_looks_like_no_line_of_ours_and_does_nothing_to_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name, reason = "\x1b[2J\nloaderd: all is well", "no\rJPEG\n"
+    pack._BadInputs(ProgressLine("samples")).tell(name, reason)
+    report = PackReport("a\x07.lmdb", 1, "", 1, (), ((name, reason),), 1, 1, False)
+    pack._tell(report)
+    said = capsys.readouterr()
+    assert said.out.startswith("a\\x07.lmdb: 1 sample")
+    first, *_, last = said.err.splitlines()
+    assert first == r"loaderd: left out: \x1b[2J\nloaderd: all is well: no\rJPEG\n"
+    assert last == r"loaderd:   \x1b[2J\nloaderd: all is well: no\rJPEG\n"
 
 
 def test_class_folders_without_images_are_warned_of_with_the_labels_that_nobody_gets(

@@ -52,6 +52,17 @@ def test_what_follows_a_first_line_stays_as_it_is() -> None:
     assert rest == ["  File 1", "OSError: no"]
 
 
+def test_text_of_others_forges_no_line_and_moves_no_cursor() -> None:
+    sink = Kept()
+    log = Log(sink, wall_s=lambda: 0.0)
+    text = "it says: \x1b[2Jno\r\n1970-01-01T00:00:00.000Z error   all is lost event=fault\nlast"
+    log("warning", "bad_sample", text, key="a\nb")
+    assert sink.lines == [
+        b'1970-01-01T00:00:00.000Z warning it says: \\x1b[2Jno\\r event=bad_sample key="a\\nb"\n'
+        b"  1970-01-01T00:00:00.000Z error   all is lost event=fault\nlast\n"
+    ]
+
+
 def test_lines_below_the_level_are_not_written() -> None:
     sink = Kept()
     log = Log(sink, level="warning")

@@ -27,6 +27,11 @@ from loaderd_wire.errors import (
 BAD = BadSample(7, "cat.jpg", 3, "decode", "ValueError", "no JPEG", "Traceback ...")
 
 
+def test_a_bad_sample_is_told_in_one_line_whatever_user_code_says() -> None:
+    told = BadSample(7, "a\nb", 3, "decode", "ValueError", "no\nJPEG\x1b[2J").line()
+    assert told == "sample 'a\\nb' (index 7) failed in decode: ValueError: no\\nJPEG\\x1b[2J"
+
+
 def test_every_error_is_a_loaderd_error_and_a_runtime_error() -> None:
     named = [
         value

@@ -12,12 +12,12 @@ import json
 import os
 import platform
 import signal
-import sys
 import tempfile
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need, need_proc
+from loaderd.cli.output import tell
 from loaderd_wire.hints import counted
 from loaderd_wire.paths import too_long
 
@@ -122,7 +122,7 @@ def _folder() -> str:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"loaderd: {text}\n")
+    tell(text)
 
 
 def _facts(

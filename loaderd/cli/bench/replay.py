@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from loaderd.cli import status
 from loaderd.cli.exit_codes import FINE, NO_START, CommandError
+from loaderd.cli.output import tell
 from loaderd.core.verdict import WAITS, need_text
 
 if TYPE_CHECKING:
@@ -175,4 +175,4 @@ def lines(limit: TrainerLimit) -> list[str]:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"loaderd: {text}\n")
+    tell(text)

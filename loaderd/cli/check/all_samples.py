@@ -6,7 +6,6 @@ The database's structure is checked before that, and some samples are made twice
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import IO
 
@@ -17,6 +16,7 @@ from loaderd.cli.check.determinism import Findings
 from loaderd.cli.check.scan import Scan, scan
 from loaderd.cli.check.scan_state import ScanState
 from loaderd.cli.exit_codes import BROKEN_OFF, FAULTS, FINE, NO_START
+from loaderd.cli.output import show, tell
 from loaderd.config.load import Config
 from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError
@@ -52,7 +52,7 @@ def check(
     Returns:
         The exit code.
     """
-    print(f"{plan.name}  {plan.data_name}", flush=True)
+    show(f"{plan.name}  {plan.data_name}", flush=True)
     cache = cache_folder(os.environ, "check")
     remove_unused(cache)
     with ScanState(cache, settings.path, plan.name, anew=anew) as saved:
@@ -61,14 +61,14 @@ def check(
             try:
                 verified = _verified(paths_of_stream(plan), saved.state.get("verified", ""))
             except SourceError as error:
-                sys.stderr.write(f"loaderd: {error}\n")
+                tell(str(error))
                 return NO_START
             if not verified:
                 return FAULTS
         findings = some_samples.make_twice(settings, plan, some_samples.SAMPLES, classes)
         if findings.facts is None:
             return NO_START
-        print("\n".join(some_samples.described(findings)), flush=True)
+        show("\n".join(some_samples.described(findings)), flush=True)
         if findings.end:
             some_samples.given_up(plan, findings.end)
             return FAULTS
@@ -101,17 +101,17 @@ def _verified(files: list[str], before: str) -> str:
         for problem in verdict.problems
     ]
     for problem in problems[:NAMED_PROBLEMS]:
-        print(f"  DAMAGED   {problem}")
+        show(f"  DAMAGED   {problem}")
     if len(problems) > NAMED_PROBLEMS:
-        print(f"  DAMAGED   and {len(problems) - NAMED_PROBLEMS} more")
+        show(f"  DAMAGED   and {len(problems) - NAMED_PROBLEMS} more")
     if problems:
-        print(
+        show(
             "            the file was not opened: copy or download it again, or pack it again",
             flush=True,
         )
         return ""
     remark = next((verdict.remark for verdict in verdicts if verdict.remark), "")
-    print(f"  structure {remark or 'every page is sound'}", flush=True)
+    show(f"  structure {remark or 'every page is sound'}", flush=True)
     return "\n".join(verdict.state for verdict in verdicts)
 
 
@@ -142,16 +142,10 @@ def _scan(
             settings, plan, facts, saved, row_s=row_s, verified=verified, progress=progress, say=say
         )
     if found.changed:
-        sys.stderr.write(
-            f"loaderd: starting over: {', '.join(found.changed)} changed since the interrupted "
-            "run\n"
-        )
+        tell(f"starting over: {', '.join(found.changed)} changed since the interrupted run")
     if found.broken_off:
         on = "the same command continues from there" if saved.keeps else "the next run starts over"
-        sys.stderr.write(
-            f"loaderd: interrupted at sample {found.done:,} of {found.of:,} of stream "
-            f"{plan.name!r}; {on}\n"
-        )
+        tell(f"interrupted at sample {found.done:,} of {found.of:,} of stream {plan.name!r}; {on}")
         return BROKEN_OFF
     _tell(plan, facts, findings, found, saved, scan_report.trained_on(plan, settings.streams))
     if bad is not None:
@@ -171,22 +165,22 @@ def _tell(
     trained: StreamConfig | None,
 ) -> None:
     for line in scan_report.lines(plan, facts, found, saved, _namer(plan, facts), trained):
-        print(line)
+        show(line)
     for n, sample in enumerate(saved.bad()):
         if n == NAMED:
-            print(f"  BAD       and {found.bad - NAMED:,} more (--bad FILE has all)")
+            show(f"  BAD       and {found.bad - NAMED:,} more (--bad FILE has all)")
             break
-        print("\n".join(some_samples.bad_line(sample, telling=n < some_samples.NAMED)))
+        show("\n".join(some_samples.bad_line(sample, telling=n < some_samples.NAMED)))
     for line in some_samples.differences(findings):
-        print(line)
+        show(line)
     twice = f"{findings.samples:,} of them once more, in another process"
     if found.bad or findings.differ or found.end:
-        print(
+        show(
             f"  faults    {found.bad:,} bad, {len(findings.differ)} different; {found.done:,} of "
             f"{found.of:,} samples made once, {twice}"
         )
     else:
-        print(f"  fine      {found.done:,} of {found.of:,} samples made once, {twice}")
+        show(f"  fine      {found.done:,} of {found.of:,} samples made once, {twice}")
 
 
 def _namer(plan: StreamConfig, facts: StreamInfo) -> Callable[[int], str]:

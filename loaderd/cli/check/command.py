@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import IO
 
 from loaderd.cli.exit_codes import BROKEN_OFF, FAULTS, FINE, USAGE, CommandError, need, need_proc
+from loaderd.cli.output import show, tell
 from loaderd.core.class_names import disagreement
 from loaderd.system.resource_limits import own_cpu_count, too_many
 
@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
 
     settings = load.load(args.config, os.environ, os.getuid())
     for text in native_library.warnings():
-        sys.stderr.write(f"loaderd: {text}\n")
+        tell(text)
     if args.index is not None or args.key is not None:
         from loaderd.cli.check import one_sample
 
@@ -56,10 +56,10 @@ def run(args: argparse.Namespace) -> int:
                 for plan in streams
             )
     for line in too_many(settings.workers.num_workers, own_cpu_count()):
-        print(f"next: {line}")
+        show(f"next: {line}")
     differ = disagreement(classes)
     if differ:
-        print("DIFFERENT CLASSES: " + differ.replace("\n", "\n  "))
+        show("DIFFERENT CLASSES: " + differ.replace("\n", "\n  "))
     return max(code, FAULTS) if differ else code
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from loaderd.cli import local_stream
 from loaderd.cli.exit_codes import FAULTS, FINE, NO_START, USAGE, CommandError
+from loaderd.cli.output import show, tell
 from loaderd.cli.status import field
 from loaderd.config.load import Config
 from loaderd.core.jobs import Stage
@@ -21,6 +22,7 @@ from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.whole_sample import WholeSample, top_values
 from loaderd.worker.sample_runner import key_of
 from loaderd.worker.seeding import seed_epoch, seed_sample
+from loaderd_wire.plain_text import plain
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
@@ -35,7 +37,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
             f"{stream.source.total - 1}",
             USAGE,
         )
-    print(
+    show(
         f"{plan.name}  sample {key_of(stream, index)!r} (index {index}), seed {plan.seed}, epoch 0",
         flush=True,
     )
@@ -51,23 +53,20 @@ def run(args: argparse.Namespace, config: Config) -> int:
     except SampleFault as fault:
         stages.end()
         sys.stdout.flush()
-        sys.stderr.write(
-            (
-                f"{fault.traceback}\nloaderd: it failed in {fault.stage}: {fault.error}: "
-                f"{fault.message}\n"
-            ).lstrip()
-        )
+        if fault.traceback:
+            sys.stderr.write(plain(f"{fault.traceback}\n"))
+        tell(f"it failed in {fault.stage}: {fault.error}: {fault.message}")
         return FAULTS
     stages.end()
     for spec in specs:
-        print(
+        show(
             f"  {field(spec.name, spec.dtype, spec.shape, spec.kind)}  "
             f"{_summary(fields[spec.name])}"
         )
     if isinstance(sample, WholeSample):
         for name, value in top_values(sample.value).items():
             if name not in fields:
-                print(f"  {name} {type(value).__name__}  {reprlib.repr(value)}")
+                show(f"  {name} {type(value).__name__}  {reprlib.repr(value)}")
     return FINE
 
 
@@ -84,7 +83,7 @@ class _Stages:
 
     def end(self) -> None:
         if self._stage is not None:
-            print(
+            show(
                 f"  {self._stage.name.lower():<10} "
                 f"{(time.perf_counter() - self._since_s) * 1e3:8.2f} ms",
                 flush=True,

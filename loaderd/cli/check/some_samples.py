@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING
 
 from loaderd.cli.exit_codes import FAULTS, FINE, NO_START
+from loaderd.cli.output import show, tell
 from loaderd.cli.status import field, size
 from loaderd.system.progress import ProgressLine
 from loaderd_wire.hints import counted
@@ -35,12 +35,12 @@ def check(
     settings: Config, plan: StreamConfig, samples: int, bad: IO[str] | None, classes: Classes
 ) -> int:
     """Make samples of one stream twice and print what was found; its exit code."""
-    print(f"{plan.name}  {plan.data_name}", flush=True)
+    show(f"{plan.name}  {plan.data_name}", flush=True)
     findings = make_twice(settings, plan, samples, classes)
     if findings.facts is None:
         return NO_START
     for line in (*described(findings), *faults(findings)):
-        print(line)
+        show(line)
     if bad is not None:
         for index in sorted(findings.bad):
             bad.write(
@@ -66,7 +66,7 @@ def make_twice(settings: Config, plan: StreamConfig, samples: int, classes: Clas
 
         findings = determinism.check(settings, plan, samples, progress=progress, say=say)
     if findings.facts is None:
-        sys.stderr.write(f"loaderd: {findings.end}\n")
+        tell(findings.end)
     else:
         classes[plan.name] = findings.facts.classes
         findings.refused = [
@@ -80,7 +80,7 @@ def make_twice(settings: Config, plan: StreamConfig, samples: int, classes: Clas
 def given_up(plan: StreamConfig, end: str) -> None:
     """Say on standard error why a check stopped early; nothing for ""."""
     if end:
-        sys.stderr.write(f"loaderd: stream {plan.name!r}: check stopped: {end}\n")
+        tell(f"stream {plan.name!r}: check stopped: {end}")
 
 
 def described(findings: Findings) -> list[str]:

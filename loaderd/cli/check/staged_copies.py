@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 from loaderd.cli.exit_codes import FAULTS, FINE
+from loaderd.cli.output import show
 from loaderd.config.load import Config
 from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError
@@ -30,14 +31,14 @@ def check(settings: Config, streams: Sequence[StreamConfig]) -> int:
                 if found is None:
                     continue
                 if found.right:
-                    print(f"fine: {found.copy}, the staged copy of {path}, is as it was written")
+                    show(f"fine: {found.copy}, the staged copy of {path}, is as it was written")
                     continue
                 code = FAULTS
-                print(
+                show(
                     f"DAMAGED: {found.copy}, the staged copy of {path}: the next start of a daemon "
                     "copies its wrong pieces again. If no program wrote to it, look at the disk"
                 )
         except SourceError as error:
-            print(f"BAD: staged copies: {error}")
+            show(f"BAD: staged copies: {error}")
             code = FAULTS
     return code

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
+from loaderd.cli.output import tell
 from loaderd.cli.parser import PAGE_AT_OUTPUT
 from loaderd.cli.status import size
 from loaderd.core.jobs import Stage
@@ -216,7 +216,7 @@ def _draw(
     ]
     with _writing(output):
         contact_sheet.draw(f"{title}  {len(samples)} rows", cells).save(output, format="PNG")
-    sys.stderr.write(f"loaderd: {output}: {title}, {len(samples)} rows\n")
+    tell(f"{output}: {title}, {len(samples)} rows")
 
 
 def _write_page(output: str, facts: dict[str, Any], panels: list[Any]) -> None:
@@ -225,7 +225,7 @@ def _write_page(output: str, facts: dict[str, Any], panels: list[Any]) -> None:
     text = page(facts, panels)
     with _writing(output), open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
-    sys.stderr.write(f"loaderd: {output}: a page of {len(panels)} rows, {size(len(text))}\n")
+    tell(f"{output}: a page of {len(panels)} rows, {size(len(text))}")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import time
 
 from loaderd.cli import control_client, status
 from loaderd.cli.exit_codes import need
+from loaderd.cli.output import show
 from loaderd.cli.top.follower import DaemonPicture, Follower
 
 
@@ -35,6 +36,5 @@ def _blocks(follower: Follower) -> int:
         lines = [time.strftime("%H:%M:%S"), *told]
         if picture.trouble:
             lines[1:] = [picture.trouble]
-        sys.stdout.write("\n".join(lines) + "\n\n")
-        sys.stdout.flush()
+        show("\n".join(lines) + "\n", flush=True)
         follower.wait(picture)
