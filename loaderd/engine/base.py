@@ -195,6 +195,7 @@ class MakeEngine(Protocol):
         emit: Callable[[Event], object],
         log: WriteLog,
         oom_kills: Callable[[], int],
+        pictures: bool,
     ) -> Engine:
         """Starts no process yet.
 
@@ -208,5 +209,6 @@ class MakeEngine(Protocol):
             emit: Takes the events.
             log: Its log.
             oom_kills: The cgroup's count of processes that were killed for memory.
+            pictures: Bad samples come with what is stored of their images.
         """
         ...

@@ -49,6 +49,7 @@ class LocalEngine:
         emit: Callable[[Event], object],
         log: WriteLog,
         oom_kills: Callable[[], int] = lambda: 0,
+        pictures: bool = False,
         boot_s: float = BOOT_S,
         ahead: Launched | None = None,
     ) -> None:
@@ -64,6 +65,7 @@ class LocalEngine:
             emit: See there.
             log: See there.
             oom_kills: See there.
+            pictures: See there.
             boot_s: What a worker or fork server gets to become ready.
             ahead: A fork server for these streams that has been started already.
         """
@@ -80,6 +82,7 @@ class LocalEngine:
             0,
             "none",
             reset_affinity=config.reset_affinity,
+            pictures=pictures,
         )
         self._segments = SegmentTable()
         self._modules = Modules(folder)

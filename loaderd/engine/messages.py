@@ -33,6 +33,8 @@ class Setup:
         lenient: A stream whose code cannot be imported keeps no worker from getting ready; its
             first job there will say it. It has been served before, and so are others.
         reset_affinity: A worker runs on all CPUs of its cpuset, whatever mask it is left with.
+        pictures: A worker sends the stored pictures of bad samples along: somebody may look at
+            them.
     """
 
     plans: tuple[str, ...]
@@ -43,6 +45,7 @@ class Setup:
     preload: str
     lenient: bool = False
     reset_affinity: bool = False
+    pictures: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.server.handover import Handover
 from loaderd.server.idle_exit import IdleExit
 from loaderd.server.listening import claim, hold_copies, listen, segment_budget
-from loaderd.server.page.serving import PageServer
+from loaderd.server.page.serving import PageServer, shows_samples
 from loaderd.server.parts import Parts
 from loaderd.server.phases import Opening, Phase, Serving
 from loaderd.server.pool_limits import PoolLimits, pool_limits
@@ -168,6 +168,7 @@ class Running:
             emit=self._step,
             log=self._log,
             oom_kills=lambda: resource_limits.oom_kills(setup.root),
+            pictures=shows_samples(config.daemon),
         )
 
     def _new_parts(

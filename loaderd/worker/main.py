@@ -132,7 +132,9 @@ class WorkerMain:
             process_setup.pin_native_threads()
         if setup.reset_affinity:  # what was imported may have pinned this process
             reset_affinity()
-        self._open_streams = OpenStreams(list(self._plans.values()), setup.place, setup.num_workers)
+        self._open_streams = OpenStreams(
+            list(self._plans.values()), setup.place, setup.num_workers, pictures=setup.pictures
+        )
         self._runner = JobRunner(self._open_streams, self._mapped, self._line)
         Imports(self._line, self._open_streams.torch_came).watch()
 

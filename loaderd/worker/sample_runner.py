@@ -366,7 +366,8 @@ class SampleRunner:
             clean(trace),
             substitute,
         )
-        picture = b"" if len(self.bad) >= PICTURES else stored_picture(self._stream, index, fault)
+        shown = self._stream.pictures and len(self.bad) < PICTURES
+        picture = stored_picture(self._stream, index, fault) if shown else b""
         self.bad.append(BadRow(row, lost, sample, picture))
 
 

@@ -44,6 +44,7 @@ class WorkerStream:
         batch_specs: The fields of a collated batch; empty while it is being probed.
         differs: What is not as in the stream as probed, or "".
         use: The global generators that its code has been seen to use in this process.
+        pictures: Bad samples come with what is stored of their images.
     """
 
     plan: StreamConfig
@@ -53,6 +54,7 @@ class WorkerStream:
     batch_specs: tuple[FieldSpec, ...] = ()
     differs: str = ""
     use: GeneratorUse = field(default_factory=GeneratorUse)
+    pictures: bool = False
     _orders: dict[tuple[int, int], OrderCache] = field(
         default_factory=dict[tuple[int, int], OrderCache]
     )
@@ -123,10 +125,13 @@ class WorkerStream:
 class OpenStreams:
     """Opens each stream at its first use. Owns the sources."""
 
-    def __init__(self, plans: Sequence[StreamConfig], place: int, num_workers: int) -> None:
+    def __init__(
+        self, plans: Sequence[StreamConfig], place: int, num_workers: int, *, pictures: bool = False
+    ) -> None:
         self._plans = {plan.name: plan for plan in plans}
         self._place = place
         self._num_workers = num_workers
+        self._pictures = pictures
         self._open: dict[str, WorkerStream] = {}
         self._uses: dict[str, UseStream] = {}
         # that somebody asked for; None while one is being opened
@@ -191,7 +196,9 @@ class OpenStreams:
             except BaseException:
                 source.close()
                 raise
-            stream = self._open[name] = WorkerStream(plan, source, sample_pipeline, order)
+            stream = self._open[name] = WorkerStream(
+                plan, source, sample_pipeline, order, pictures=self._pictures
+            )
             process_setup.pin_native_threads()
             if use is not None:
                 sample_pipeline.fix(use.specs)

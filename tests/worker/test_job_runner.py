@@ -166,7 +166,9 @@ def test_what_a_collate_draws_is_a_function_of_its_batch() -> None:
     assert stages == [Stage.COLLATE] * 8
 
 
-def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> SampleRunner:
+def rows_of(
+    job: Job, stamps: Stamps, policy: str = "raise", *, pictures: bool = True
+) -> SampleRunner:
     """Rows of a stream that is delivered as it is stored."""
     bulk = SimpleNamespace(write=lambda indices, arrays: True)
     stream: Any = SimpleNamespace(
@@ -182,6 +184,7 @@ def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> SampleRunner:
         spans=lambda *which: OrderCache(ORDER),
         use=GeneratorUse(),
         bulk=lambda: bulk,
+        pictures=pictures,
     )
     return SampleRunner(stream, job, stamps, Stopwatch())
 
@@ -272,6 +275,14 @@ def test_only_the_first_bad_rows_of_a_job_bring_pictures(monkeypatch: pytest.Mon
     for row in range(12):
         rows.ledger(row, FAULT)
     assert [bool(bad.picture) for bad in rows.bad] == [True] * 4 + [False] * 8
+
+
+def test_where_nobody_can_look_at_pictures_none_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loaderd.worker.sample_runner.stored_picture", lambda *_: 1 // 0)
+    job = Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 12, 0, 12)
+    rows = rows_of(job, Stamps(), "skip", pictures=False)
+    rows.ledger(0, FAULT)
+    assert [bad.picture for bad in rows.bad] == [b""]
 
 
 def test_nothing_of_a_job_is_delivered_whose_data_changed_meanwhile() -> None:

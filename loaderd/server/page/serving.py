@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from loaderd.config.schema import DaemonConfig
 from loaderd.server.bad_samples import BadSamples
 from loaderd.server.page.history import History
 from loaderd.server.page.last_batches import LastBatches
@@ -15,6 +16,18 @@ from loaderd.system.lockfile import CannotServe
 from loaderd.system.loop import Timer
 
 WAIT_S, MOST_WAIT_S = 1.0, 60.0  # before the next try to listen; twice as long each time
+
+
+def shows_samples(daemon: DaemonConfig) -> bool:
+    """Whether a page shows samples: by the config, else where only this machine can see it.
+
+    Args:
+        daemon: Says at which address, if there is one.
+    """
+    address = daemon.metrics
+    if not address or daemon.thumbnails is not None:
+        return bool(address and daemon.thumbnails)
+    return is_loopback(address.rpartition(":")[0].strip("[]"))
 
 
 class PageServer:
@@ -44,7 +57,6 @@ class PageServer:
         self._server: HttpServer | None = None
         self._again: Timer | None = None
         self._wait_s = WAIT_S
-        shown = parts.config.daemon.thumbnails
         try:
             from loaderd.server import metrics  # noqa: F401 - now, as it is said above
 
@@ -59,7 +71,7 @@ class PageServer:
             self._page: Mapping[str, Callable[[], Answer]] = LivePage(
                 pages.status,
                 self._history,
-                seen if (is_loopback(self._where[0]) if shown is None else shown) else None,
+                seen if shows_samples(parts.config.daemon) else None,
                 bad_samples,
             ).by_path()
         except ImportError as error:

@@ -87,3 +87,23 @@ def test_a_daemon_that_leaves_meanwhile_tries_no_more(monkeypatch: pytest.Monkey
     assert loop.waiting == 1
     server.close()
     assert loop.waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "thumbnails", "shown"),
+    [
+        (None, None, False),
+        (None, True, False),
+        ("127.0.0.1:1", None, True),
+        ("[::1]:1", None, True),
+        ("localhost:1", False, False),
+        ("0.0.0.0:1", None, False),
+        ("0.0.0.0:1", True, True),
+        ("nonsense", None, False),
+    ],
+)
+def test_samples_are_shown_on_a_page_that_only_this_machine_sees_or_as_the_config_says(
+    address: str | None, thumbnails: bool | None, shown: bool
+) -> None:
+    daemon = DaemonConfig(socket="s", quarantine="q", metrics=address, thumbnails=thumbnails)
+    assert serving.shows_samples(daemon) is shown
