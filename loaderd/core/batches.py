@@ -70,6 +70,7 @@ class BatchBuild:
         begun_s: When it got its slot.
         todo: Pieces that no worker has, in order.
         running: Pieces that workers have, by job.
+        rows_left: Rows of these and of `todo`, at most: a row that is found lost is no longer one.
         chunks: Parts of the slot's tail that were written.
         found: Bad samples that workers have reported, by row.
         replaced: Rows whose own sample is excluded: row -> index of the sample in its place.
@@ -100,6 +101,7 @@ class BatchBuild:
         "place",
         "replaced",
         "rescued",
+        "rows_left",
         "running",
         "seed",
         "slice",
@@ -130,6 +132,7 @@ class BatchBuild:
         self.begun_s = 0.0
         self.todo: deque[RowRange] = deque()
         self.running: dict[int, RowRange] = {}
+        self.rows_left = 0
         self.chunks: list[Chunk] = []
         self.found: dict[int, BadRow] = {}
         self.replaced: dict[int, int] = {}
@@ -154,8 +157,10 @@ class BatchBuild:
         self.replaced.clear()
         self.compacted = False
         self.todo.clear()
+        self.rows_left = 0
         if place is None:
             return
+        self.rows_left = self.slice.rows
         if self.ledger.collate is None and len(self.ledger.lost) < self.slice.rows:
             if self.apart or self.ledger.batch_deaths:  # then trials may have been cut short
                 kind = TRIAL if self.collated else FILL
@@ -245,6 +250,7 @@ class BatchBuild:
         """
         piece = self.running.pop(job)
         if piece.kind in (FILL, BATCH):
+            self.rows_left -= piece.last - piece.first
             if done.size:
                 self.chunks.append(Chunk(piece.first, piece.last, done.offset, done.size))
             for bad in done.bad:

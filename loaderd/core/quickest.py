@@ -9,7 +9,7 @@ from loaderd.core.pool_worker import PoolWorker
 from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.state import RunningJob, SchedulerState
 
-LOOKED_AT = 32  # busy workers of which the first to be free is sought: a step's cost is bounded
+LOOKED_AT = 8  # busy workers of which the first to be free is sought: a step's cost is bounded
 
 
 def left_s(state: SchedulerState, w: PoolWorker, last: int | None = None) -> float | None:
@@ -76,11 +76,11 @@ def is_held(state: SchedulerState, owner: SlotOwner, item: PlannedBatch, worker:
 
 def _most_rows(owner: SlotOwner, item: PlannedBatch, workers: int) -> int:
     """How many rows each of some workers makes until a batch and those before it are there."""
-    builds = [one.build for one in owner.window.items if one.k <= item.k and not one.build.whole]
+    builds = [one.build for one in owner.window.items if one.k <= item.k]
     if item.build.collated:
-        return item.build.slice.rows * -(-len(builds) // workers)
-    rows = sum(last - first for build in builds for first, last in build.missing())
-    return -(-rows // workers)
+        left = sum(build.rows_left > 0 for build in builds)
+        return item.build.slice.rows * -(-left // workers)
+    return -(-sum(build.rows_left for build in builds) // workers)
 
 
 def is_overtaken(state: SchedulerState, w: PoolWorker, running: RunningJob) -> bool:
