@@ -45,22 +45,25 @@ class JobAssigner:
 
         The session with the fewest finished batches ahead comes first. A batch that a trainer
         waits for goes only to an idle worker, so that it never stands behind another job. A slow
-        worker gets only rows that quicker ones would not make sooner.
+        worker gets only rows that quicker ones would not make sooner. Where such a batch is kept
+        from it, others' batches are no second jobs of quick workers, which are to become idle.
         """
         state, pool, queue = self.state, self._pool, self._queue
         held: list[SlotOwner] = []
+        idle_only = False
         while pool.available.room and not state.draining:
             first = queue.peek()
             if first is None:
                 break
             owner, item = first
             urgent = item.k == owner.window.taken
-            worker = pool.available.pick(second=not urgent)
+            idle_only = idle_only or urgent
+            worker = pool.available.pick(second=not idle_only)
             if worker is None:
                 break
             stream, build = state.streams[owner.stream], item.build
             if quickest.is_held(state, owner, item, worker):
-                worker = None if urgent else pool.available.quicker(pool.workers[worker])
+                worker = None if idle_only else pool.available.quicker(pool.workers[worker])
             if worker is None:
                 queue.pass_over(owner)
                 held.append(owner)
@@ -76,6 +79,7 @@ class JobAssigner:
             pool.give(worker, job.job, state.now_s)
             state.actions.append(_send(worker, job))
             queue.served(owner)
+            idle_only = False
             while held:  # the next idle worker may be the right one for them
                 queue.put(held.pop())
         while held:

@@ -192,7 +192,7 @@ class BatchBuild:
         rows = piece.last - piece.first
         if piece.kind is not FILL:
             return rows
-        return min(rows, max(1, int(-(-self.slice.rows // parts) * share)))
+        return min(rows, max(1, round(-(-self.slice.rows // parts) * share)))
 
     def hand_out(self, job: int, parts: int, share: float = 1.0) -> Job:
         """Take the next piece as a job. `has_work` must be true.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 USUAL_S = 0.02  # work by which workers are compared, and that counts as one whole measurement
 WEIGHT = 0.2  # of the newest measurement in the moving averages
-MOST = 2.5  # a job counts for so many times what was expected of it at most: it may be an odd one
+MOST = 2.5  # a job counts for so many times what was expected of it, if the one before was not odd
 TIER = 2.0  # a worker of the next tier takes so many times as long
 USUAL = (1 / math.sqrt(TIER), math.sqrt(TIER))  # of the workers of tier 0
 
@@ -22,6 +22,7 @@ class WorkerPace:
             node, rows on the wire. It falls at once and rises slowly, because the daemon itself
             may be late.
         begun_s: When it began the first of its jobs.
+        odd: Its latest job took more than MOST times what was expected.
         tier: 0 for one that takes about as long as all do on average. Each further tier takes TIER
             times as long. Below 0: quicker.
     """
@@ -29,6 +30,7 @@ class WorkerPace:
     slowness: float = 1.0
     lag_s: float = 0.0
     begun_s: float = 0.0
+    odd: bool = False
     tier: int = 0
 
     def takes_s(self, work_s: float) -> float:
@@ -42,7 +44,7 @@ class WorkerPace:
     @property
     def share(self) -> float:
         """What part of a usual worker's piece it gets, so that it takes as long."""
-        return 1 / self.slowness if self.tier > 0 and self.slowness > 1 else 1.0
+        return 1 / self.slowness if self.slowness > USUAL[1] else 1.0
 
     def answered(self, work_s: float | None, own_s: float, now_s: float) -> None:
         """It has answered the first of its jobs, and begins the next one.
@@ -61,8 +63,13 @@ class WorkerPace:
         else:
             most_s = max(USUAL_S, MOST * self.takes_s(work_s))
             self.lag_s += WEIGHT * (min(lag_s, most_s) - self.lag_s)
-        weight = WEIGHT * work_s / USUAL_S if work_s < USUAL_S else WEIGHT
-        self.slowness += weight * (min(own_s / work_s, MOST * self.slowness) - self.slowness)
+        part, ratio = min(1.0, work_s / USUAL_S), own_s / work_s
+        was_odd, self.odd = self.odd, ratio > MOST * self.slowness
+        if self.odd and was_odd:
+            self.slowness += part * (ratio - self.slowness)
+        else:
+            most = MOST * self.slowness
+            self.slowness += WEIGHT * part * (min(ratio, most) - self.slowness)
         whole_s = USUAL_S if work_s < USUAL_S else work_s
         usual = self.slowness + self.lag_s / whole_s
         least, most = USUAL

@@ -61,6 +61,27 @@ def test_a_slow_worker_gets_what_a_quick_one_that_hangs_would_not_make_sooner() 
     assert harness.sent[1]
 
 
+def test_a_batch_that_is_kept_from_a_slow_worker_comes_before_others_second_jobs() -> None:
+    harness = SchedulerHarness(workers=2)
+    harness.make = lambda job: done(job, seconds=ROW_S * (job.last - job.first))
+    harness.attach(1, prefetch=8)
+    harness.attach(2, prefetch=1)
+    harness.finish()
+    taught(harness, 2, 50.0)
+    for _ in range(4):
+        harness.take(1)
+    harness.take(2)
+    for _ in range(2):  # the quick worker's jobs; trainer 1 wants more all the time
+        harness.work(1)
+        harness.hear(1)
+        batch = harness.clients[1].take()
+        assert batch is not None
+        harness.clients[1].release(batch.segment, batch.slot, batch.generation)
+        harness.tell(1)
+    job = harness.sent[1][0]
+    assert harness.core.state.jobs[job.job].owner.session == 2
+
+
 def test_a_slow_worker_gets_a_smaller_piece_of_a_batch() -> None:
     harness = SchedulerHarness(workers=2)
     harness.make = lambda job: done(job, seconds=0.1 * (job.last - job.first))

@@ -44,13 +44,16 @@ def test_a_tier_takes_twice_as_long_as_the_one_before(
     assert after(60, own_s, passed_s).tier == tier
 
 
-def test_one_odd_job_makes_no_worker_slow_and_two_do() -> None:
+def test_one_odd_job_makes_no_worker_slow_and_two_in_a_row_do() -> None:
     pace = after(60, WORK_S)
     tiers: list[int] = []
     for _ in range(2):
         pace.answered(WORK_S, 100 * WORK_S, pace.begun_s + 100 * WORK_S)
         tiers.append(pace.tier)
-    assert tiers == [0, 1]
+    assert tiers == [0, 7]
+    for _ in range(30):
+        pace.answered(WORK_S, WORK_S, pace.begun_s + WORK_S)
+    assert pace.tier == 0
 
 
 def test_a_daemon_that_was_late_once_makes_no_worker_slow() -> None:
