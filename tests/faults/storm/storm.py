@@ -99,8 +99,10 @@ class Seat:
         storm, rng = self.storm, self.storm.rng
         self.trainers += 1
         name = f"trainer-{self.number}-{self.trainers}"
-        self.stream = list(STREAMS)[(self.number + self.trainers) % len(STREAMS)]
-        rank, world = rng.choice(STREAMS[self.stream].claims)
+        # two neighbours begin with the same batches, and share them unless one wants its own
+        self.stream = list(STREAMS)[(self.number // 2 + 2 * self.trainers) % len(STREAMS)]
+        claims = STREAMS[self.stream].claims
+        rank, world = claims[self.trainers % len(claims)]
         self.order = {
             "name": name,
             "socket": str(storm.socket),
@@ -108,6 +110,7 @@ class Seat:
             "rank": rank,
             "world": world,
             "prefetch": rng.choice((1, 2, 4)),
+            "shared": rng.random() < 0.8,
             "expected": str(storm.expected),
             "book": str(storm.folder / f"{name}.book"),
             "spans": str(storm.folder / f"{name}.spans"),

@@ -85,6 +85,7 @@ class Trainer:
             rank=o["rank"],
             world_size=o["world"],
             prefetch=o["prefetch"],
+            shared=o["shared"],
             timeout_s=60,
             reconnect_s=60,
         )
