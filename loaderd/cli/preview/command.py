@@ -20,13 +20,13 @@ from loaderd_wire.slices import Cursor, EpochShape, Slice, slice_at, steps_left
 
 def run(args: argparse.Namespace) -> int:
     """Exit code of `loaderd preview`; CommandError names a place that is not in the epoch."""
-    sheet, page = _outputs(args)
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.cli import local_stream
     from loaderd.config import load
 
     settings = load.load(args.config, os.environ, os.getuid())
     plan = local_stream.chosen(settings, args.stream)
+    sheet, page = _outputs(args)
     local_stream.like_a_worker(args)
     table = local_stream.LocalStream(settings, plan)
     found = table.probe()

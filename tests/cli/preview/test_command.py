@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from loaderd.cli.parser import parser
+from loaderd.cli.preview.command import run
 from loaderd.cli.preview.contact_sheet import Cell, draw, picture_of
 from loaderd.config.decode_modes import DecodeModes
 from loaderd.data.sample import Sample
 from loaderd_client import Loader
 from loaderd_testing.cli_harness import Place
+from loaderd_wire.errors import ConfigError
 
 STREAM = "shuffle = true\nseed = 3\n[[streams.train.transforms]]\ncall = 'mine:seeded'"
 
@@ -206,3 +209,8 @@ def test_a_page_without_a_name_is_refused(place: Place) -> None:
     assert "--html: name the page: --html OUT.html" in said
     said = place.cli("preview", place.config(), "--html", "a.png", code=2).stderr
     assert "--html a.png: a page ends in .html; a picture is -o a.png" in said
+
+
+def test_a_config_that_is_not_there_is_told_before_what_else_lacks() -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: No such file"):
+        run(parser("").parse_args(["preview", "none.toml"]))
