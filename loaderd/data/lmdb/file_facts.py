@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -9,12 +10,14 @@ import struct
 from dataclasses import dataclass, replace
 
 from loaderd.data.errors import SourceError
+from loaderd_wire.hints import nearest
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
 # page header, magic, version, address, map size, free db, main db, last page, txn id
 META = struct.Struct("=16x II QQ 48s IHH QQQQQ QQ")
 PSIZE = struct.Struct("=I")
 HEAD_BYTES = 512
+LISTED = 1000  # names of a folder, one of which may have been meant
 NETWORK = {
     "nfs",
     "nfs4",
@@ -93,7 +96,8 @@ def data_file(path: str) -> str:
     except FileNotFoundError:
         if file == path:
             link = f" (a link to {os.readlink(path)})" if os.path.islink(path) else ""
-            raise SourceError(f"{path}: there is no such file or folder{link}") from None
+            hint = "" if link else _meant(os.path.abspath(path))
+            raise SourceError(f"{path}: there is no such file or folder{link}{hint}") from None
         inside = sorted(os.listdir(path))
         seen = ", ".join(inside[:5]) + (", ..." if len(inside) > 5 else "") if inside else "nothing"
         below = [name for name in inside if _looks_like_database(os.path.join(path, name))]
@@ -107,6 +111,25 @@ def data_file(path: str) -> str:
     if not os.path.isfile(file):
         raise SourceError(f"{file}: is neither a file nor a folder with an LMDB")
     return file
+
+
+def _meant(path: str) -> str:
+    """What a path that is not there may have meant.
+
+    That is the same one from the working folder, or a name like it in its own folder.
+    """
+    parts = path.split(os.sep)
+    for at in range(1, len(parts)):
+        other = os.path.abspath(os.path.join(*parts[at:]))
+        if os.path.exists(other):
+            return f"; there is {other}: a relative path in a config begins at the config's folder"
+    folder, base = os.path.split(path)
+    if not os.path.isdir(folder):
+        return f"; there is no folder {folder} either"
+    with contextlib.suppress(OSError):
+        near = nearest(base, sorted(os.listdir(folder))[:LISTED])
+        return f"; did you mean {os.path.join(folder, near)}?" if near else ""
+    return ""
 
 
 def _looks_like_database(path: str) -> bool:

@@ -113,6 +113,7 @@ def unknown(store: Store) -> str:
         f"first keys: {'; '.join(describe_entry(store, *item) for item in first)}; "
         f"last keys: {'; '.join(describe_entry(store, *item) for item in reversed(last))}.\n"
         f"{_advice(first)}"
-        "Pack it again with `loaderd pack`, or describe its layout with a class of your own:"
-        + EXAMPLE.format(entries=store.entries, key=shown)
+        "Pack what it was made of (photos, shards, a table) with `loaderd pack`, or describe its "
+        "layout with a class of your own, which `loaderd pack lmdb` takes as --args "
+        """'{"layout": "mylayout:MyLayout"}':""" + EXAMPLE.format(entries=store.entries, key=shown)
     )

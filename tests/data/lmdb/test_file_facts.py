@@ -20,6 +20,21 @@ def test_a_missing_file_and_a_broken_link_are_told_apart(tmp_path: Path) -> None
     assert "a link to elsewhere" in refusal(tmp_path / "link")
 
 
+def test_a_missing_file_is_told_with_what_its_path_may_have_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("configs", "data"):
+        (tmp_path / folder).mkdir()
+    filled(tmp_path / "data" / "train.lmdb")
+    monkeypatch.chdir(tmp_path)
+    assert f"; there is {tmp_path}/data/train.lmdb: a relative path in a config begins at the " in (
+        refusal(tmp_path / "configs" / "data" / "train.lmdb")
+    )
+    assert f"; did you mean {tmp_path}/data/train.lmdb?" in refusal(tmp_path / "data/trian.lmdb")
+    assert f"; there is no folder {tmp_path}/date either" in refusal(tmp_path / "date/a.lmdb")
+    assert refusal(tmp_path / "data" / "quite-other").endswith("no such file or folder")
+
+
 def test_a_path_that_cannot_be_followed_says_why(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert "Too many levels of symbolic links" in refusal(tmp_path / "loop")
