@@ -112,9 +112,10 @@ class ControlConnection:
         try:
             self._socket = _connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
-            raise CommandError(
-                f"no daemon is running at {path}\nstart one: loaderd serve CONFIG", NO_START
-            ) from None
+            way = (
+                "there is nothing to end" if what == "drain" else "start one: loaderd serve CONFIG"
+            )
+            raise CommandError(f"no daemon is running at {path}\n{way}", NO_START) from None
         except PermissionError:
             raise CommandError(
                 f"no access to {path}: it belongs to another user; see [daemon] allow_uids",

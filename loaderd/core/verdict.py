@@ -291,7 +291,7 @@ def _help(m: Measures, kind: str, stage: str) -> tuple[str, str]:
     if kind == TRAINER_BOUND:
         return "", "a faster loader would not help"
     if m.auto is not None and m.had < GROWN * m.workers:
-        return "", f"the pool has grown to {m.workers} workers meanwhile"
+        return "", f"the pool had {_count(m.had)} workers on average, and has grown meanwhile"
     more = f"prefetch = {2 * m.prefetch}"
     if kind == MEMORY_BOUND:
         return more, f"no slot is free: give the Loader {more}, and [daemon] memory for that"

@@ -168,6 +168,11 @@ def test_a_socket_that_cannot_be_connected_to_says_why(
     assert str(path) in str(caught.value)
 
 
+def test_who_wants_to_end_a_daemon_is_not_told_to_start_one(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"no daemon is running at .*\nthere is nothing to end$"):
+        ControlConnection(str(tmp_path / "d"), "drain")
+
+
 def test_an_answer_that_is_not_understood_is_another_versions() -> None:
     def parse(body: str) -> str:
         raise ValueError(f"{body} is unknown")

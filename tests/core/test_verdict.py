@@ -105,7 +105,9 @@ def test_a_pool_that_finds_its_own_number_is_not_told_one() -> None:
 def test_a_pool_that_has_grown_meanwhile_is_judged_by_what_it_had() -> None:
     made = of(auto=AutoSize(), workers=6, jobs=6, had=2.5)
     assert (made.kind, made.setting) == ("decode-bound", "")
-    assert made.text.endswith("it has 6; the pool has grown to 6 workers meanwhile")
+    assert made.text.endswith(
+        "it has 6; the pool had 2.5 workers on average, and has grown meanwhile"
+    )
 
 
 def test_workers_that_wait_for_reads_leave_processors_to_others() -> None:

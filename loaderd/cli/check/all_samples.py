@@ -166,11 +166,15 @@ def _tell(
 ) -> None:
     for line in scan_report.lines(plan, facts, found, saved, _namer(plan, facts), trained):
         show(line)
+    places: set[tuple[str, ...]] = set()
     for n, sample in enumerate(saved.bad()):
         if n == NAMED:
             show(f"  BAD       and {found.bad - NAMED:,} more (--bad FILE has all)")
             break
-        show("\n".join(some_samples.bad_line(sample, telling=n < some_samples.NAMED)))
+        place = some_samples.place_of(sample)
+        telling = n < some_samples.NAMED and place not in places
+        places.add(place)
+        show("\n".join(some_samples.bad_line(sample, telling=telling)))
     for line in some_samples.differences(findings):
         show(line)
     twice = f"{findings.samples:,} of them once more, in another process"

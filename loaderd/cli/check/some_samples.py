@@ -223,6 +223,11 @@ def bad_line(sample: BadSample, *, telling: bool = True) -> list[str]:
     ]
 
 
+def place_of(sample: BadSample) -> tuple[str, ...]:
+    """Where a sample failed, by the lines of its traceback, which of others are the same."""
+    return tuple(_telling(sample.traceback)[:-1])
+
+
 def faults(findings: Findings) -> list[str]:
     """Lines for bad samples and differences, NAMED of each at most, and the sum of it all."""
     lines = _bad_lines([findings.bad[index] for index in sorted(findings.bad)][:NAMED])
@@ -239,15 +244,20 @@ def faults(findings: Findings) -> list[str]:
 
 
 def _bad_lines(samples: list[BadSample]) -> list[str]:
-    """A line a sample; of many with one reason the keys alone, in one line behind the others."""
+    """A line a sample; of many with one reason the keys alone, in one line behind the others.
+
+    The traceback is shown of the first one that failed in a place.
+    """
     lines: list[str] = []
+    places: set[tuple[str, ...]] = set()
     alike: dict[tuple[str, str, str], list[str]] = {}
     for sample in samples:
         reason = (sample.stage, sample.error, re.sub(r"\d+", "0", sample.message))
         keys = alike.setdefault(reason, [])
         keys.append(repr(sample.key))
         if len(keys) <= ALIKE:
-            lines += bad_line(sample)
+            lines += bad_line(sample, telling=place_of(sample) not in places)
+            places.add(place_of(sample))
     for (stage, error, _), keys in alike.items():
         if len(keys) > ALIKE:
             more = ", ".join(keys[ALIKE:])

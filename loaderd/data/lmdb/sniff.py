@@ -18,6 +18,10 @@ EXAMPLE = """
         def parse(self, index, values):    # one memoryview a key
             return {{"image": values[0]}}  # JPEG, PNG, ... bytes are decoded later"""
 
+AGAIN = (
+    "Pack what it was made of with `loaderd pack`, or describe its layout with a class of your own "
+    """(`loaderd pack lmdb` takes it as --args '{"layout": "mylayout:MyLayout"}'):"""
+)
 MAGIC = (
     (b"\xff\xd8\xff", "JPEG"),
     (b"\x89PNG", "PNG"),
@@ -112,8 +116,5 @@ def unknown(store: Store) -> str:
         f"It has {store.entries} entries; "
         f"first keys: {'; '.join(describe_entry(store, *item) for item in first)}; "
         f"last keys: {'; '.join(describe_entry(store, *item) for item in reversed(last))}.\n"
-        f"{_advice(first)}"
-        "Pack what it was made of (photos, shards, a table) with `loaderd pack`, or describe its "
-        "layout with a class of your own, which `loaderd pack lmdb` takes as --args "
-        """'{"layout": "mylayout:MyLayout"}':""" + EXAMPLE.format(entries=store.entries, key=shown)
+        f"{_advice(first)}{AGAIN}" + EXAMPLE.format(entries=store.entries, key=shown)
     )

@@ -127,6 +127,18 @@ def test_of_a_traceback_the_part_that_tells_most_is_shown(traceback: str, lines:
     assert bad_line(sample, telling=False) == [first]
 
 
+def test_a_traceback_is_shown_once_for_each_place() -> None:
+    def failed(index: int, line: int) -> BadSample:
+        text = f"Traceback (most recent call last):\n  File x, line {line}\n    f()\nE: {index}"
+        return replace(BAD, index=index, key=str(index), error=f"E{index}", traceback=text)
+
+    lines = faults(found(bad={n: failed(n, line) for n, line in enumerate((7, 7, 9, 7))}))
+    assert [line.strip() for line in lines if line.startswith("   ")] == [
+        *("Traceback (most recent call last):", "File x, line 7", "f()", "E: 0"),
+        *("Traceback (most recent call last):", "File x, line 9", "f()", "E: 2"),
+    ]
+
+
 def test_what_differs_is_told_with_the_way_out() -> None:
     lines = faults(
         found(differ=[Difference(3, "three", ("x", "t")), Difference(4, "four", (), "it hung")])

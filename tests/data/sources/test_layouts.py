@@ -189,7 +189,7 @@ def test_an_unknown_database_tells_what_it_has_and_how_to_go_on(tmp_path: Path) 
         "00000000 (",
         "about (5 bytes, text",
         "Pack what it was made of",
-        '`loaderd pack lmdb` takes as --args \'{"layout": "mylayout:MyLayout"}\'',
+        '`loaderd pack lmdb` takes it as --args \'{"layout": "mylayout:MyLayout"}\'',
         "class MyLayout",
         'b"%08d" % index',
         "def parse",
