@@ -21,6 +21,8 @@ from loaderd.server.startup import StartupReporter
 from loaderd.server.status_report import StreamStatus
 from loaderd.system.logs import WriteLog
 
+UNKNOWN = -1  # the index of a sample that can't be found out any more
+
 
 class StreamCatalog:
     """Opens streams when they are wanted.
@@ -95,12 +97,17 @@ class StreamCatalog:
         return StreamRules(name, stream.plan.on_error, stream.facts.collated, stream.facts.samples)
 
     def index_of(self, job: Job, row: int, candidate: int) -> int:
-        """As the scheduler asks."""
+        """As the scheduler asks; UNKNOWN where a table of the order was cut off."""
         # and with it numpy: nobody asks before a sample has hung or killed its worker
+        from loaderd.data.selection.tables import TableError
         from loaderd.data.stream_order import stream_order
 
         opened = self.opened[job.stream]
-        order = stream_order(opened.plan, opened.facts, job.epoch_samples, job.rows)
+        try:
+            order = stream_order(opened.plan, opened.facts, job.epoch_samples, job.rows)
+        except TableError as error:
+            self._log("error", "table_cut", str(error), stream=job.stream)
+            return UNKNOWN
         return order.candidate(job.seed, job.epoch, job.start + row, candidate)
 
     def status(

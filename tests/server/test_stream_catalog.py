@@ -19,7 +19,7 @@ from loaderd.core.streams import StreamRules
 from loaderd.data.selection.selection import SampleSelection
 from loaderd.data.selection.tables import open_table, write_table
 from loaderd.engine.messages import OpenError
-from loaderd.server.stream_catalog import StreamCatalog
+from loaderd.server.stream_catalog import UNKNOWN, StreamCatalog
 from loaderd_testing.daemon_process import FakePool
 
 
@@ -136,3 +136,16 @@ def test_the_sample_of_a_row_is_known_when_its_table_has_been_removed(
         open_table(write_table(np.array([number])))
     job = Job(1, JobKind.FILL, "val", 0, 0, 7, 0, 0, 3, 0, 3)
     assert known.catalog.index_of(job, 2, 0) in (30, 50, 70)
+
+
+def test_a_table_that_is_cut_off_while_it_is_mapped_kills_no_daemon(
+    known: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = write_table(np.array([71, 31, 51]))
+    known.catalog.want("val")
+    known.answers["val"](listed("val", path))
+    os.truncate(path, 0)
+    job = Job(1, JobKind.FILL, "val", 0, 0, 7, 0, 0, 3, 0, 3)
+    assert known.catalog.index_of(job, 2, 0) == UNKNOWN
+    assert "its length has changed" in known.log[-1][1]

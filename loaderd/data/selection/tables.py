@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import mmap
 import os
 import tempfile
 from functools import cache
@@ -80,11 +81,11 @@ def _written(folder: str, name: str, data: bytes) -> str:
     return path
 
 
-@cache
 def open_table(path: str) -> Ints:
     """The numbers of a file, mapped: they take no memory of this process's own.
 
-    It stays mapped for as long as the process lives, also where the file is removed.
+    It stays mapped for as long as the process lives, also where the file is removed. One that was
+    cut off meanwhile is found out here, before it is read: to read beyond its end is SIGBUS.
 
     Args:
         path: What `write_table` returned.
@@ -95,18 +96,30 @@ def open_table(path: str) -> Ints:
     Raises:
         TableError: It is gone, or is not as it was written.
     """
+    mapped, numbers = _mapped(path)
+    if mapped.size() != len(mapped):
+        raise TableError(
+            f"{path}: its length has changed while it was in use; start the daemon again"
+        )
+    return numbers
+
+
+@cache
+def _mapped(path: str) -> tuple[mmap.mmap, Ints]:
     try:
-        numbers = np.memmap(path, "<i8", "r")
+        with open(path, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        numbers = np.frombuffer(mapped, "<i8").astype(np.int64, copy=False)
     except (OSError, ValueError) as error:
         raise TableError(
             f"{path}: cannot be read ({error}): it was made when the stream was opened; start the "
             "daemon again"
         ) from None
-    if _hash(numbers.data) != os.path.basename(path).removesuffix(END):
+    if _hash(mapped) != os.path.basename(path).removesuffix(END):
         raise TableError(
             f"{path}: is damaged: remove it and start the daemon again, which writes a new one"
         )
-    return np.asarray(numbers).view(np.int64)
+    return mapped, numbers
 
 
 def _whole(path: str, size: int) -> bool:
@@ -123,5 +136,5 @@ def _hash_of(path: str) -> str:
         return _hash(file.read())
 
 
-def _hash(data: bytes | memoryview) -> str:
+def _hash(data: bytes | mmap.mmap) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -42,6 +42,14 @@ def test_table_that_is_gone_is_named(cache: Path) -> None:
         open_table(path)
 
 
+def test_table_that_is_cut_off_while_it_is_mapped_is_an_error_and_no_signal(cache: Path) -> None:
+    path = write_table(NUMBERS + 7)
+    open_table(path)
+    os.truncate(path, 8)
+    with pytest.raises(SourceError, match="its length has changed while it was in use"):
+        open_table(path)
+
+
 def test_folder_of_sockets_is_taken_where_no_cache_can_be_written(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
