@@ -185,7 +185,7 @@ def _part_of(path: str) -> Iterator[Any]:
         if left.startswith(name) and left.endswith(PART):
             with (
                 contextlib.suppress(OSError),
-                open(os.path.join(folder, left), "rb") as file,
+                open(os.path.join(folder, left), "rb", opener=_at_once) as file,
             ):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(file.name)
@@ -226,7 +226,7 @@ def _read(path: str, wanted: dict[str, Any], owners: set[int]) -> tuple[int, mem
     None unless it is whole, of this, and written by somebody who could have written the database.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
             stat, head = os.fstat(file.fileno()), file.read(HEADER)
             said: Any = json.loads(head.removeprefix(MAGIC))
             told = isinstance(said, dict) and head.startswith(MAGIC)
@@ -243,6 +243,11 @@ def _read(path: str, wanted: dict[str, Any], owners: set[int]) -> tuple[int, mem
     except (OSError, ValueError, RecursionError, struct.error):
         return None
     return (count, body) if digest.hexdigest() == said.get("digest") else None
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe that lies in its place is not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _digest(data: bytes | memoryview = b"") -> hashlib.blake2b:

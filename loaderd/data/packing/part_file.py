@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from loaderd.data.errors import SourceError, writing
+from loaderd.system.lock_holder import holder
 
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # of file systems on which folders cannot be synced
 
@@ -29,7 +30,7 @@ def claimed(target: str) -> Iterator[str]:
             fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if not _locked(fd, part):
-                raise SourceError(f"{target}: another process is packing into it right now")
+                raise SourceError(f"{target}: {holder(fd)} is packing into it right now")
             if not _lies_at(fd, part):
                 continue  # its former owner has finished in the meantime
             yield part

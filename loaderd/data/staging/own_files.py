@@ -10,14 +10,12 @@ import time
 from collections.abc import Callable
 
 from loaderd.data.errors import SourceError
-from loaderd.system import processes
+from loaderd.system.lock_holder import holder
 
 LOCKED_S = 0.1  # between two tries to get a lock: the kernel has none with a time limit
 FLAGS = (
     os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOATIME
 )  # reading a copy changes nothing that the system says of it
-LOCKS = "/proc/locks"
-HIDDEN = "a process that is not to be seen from here (another container?)"
 
 
 def open_own(path: str) -> int:
@@ -70,18 +68,3 @@ def take_lock(fd: int, tick: Callable[[str], object]) -> None:
         except BlockingIOError:
             tick(holder(fd))
             time.sleep(LOCKED_S)
-
-
-def holder(fd: int) -> str:
-    """Who has the lock of a file, in words."""
-    inode = str(os.fstat(fd).st_ino)
-    try:
-        with open(LOCKS, encoding="ascii", errors="replace") as file:
-            locks = [line.split() for line in file]
-    except OSError:
-        locks = []
-    for _, kind, _, _, pid, place, *_ in (lock for lock in locks if len(lock) >= 6):
-        if kind == "FLOCK" and place.rpartition(":")[2] == inode and pid.isdecimal():
-            stopped = " (stopped; SIGCONT continues it)" * processes.stopped(int(pid))
-            return f"pid {pid}{stopped}"
-    return HIDDEN

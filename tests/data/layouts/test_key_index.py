@@ -131,6 +131,18 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path, damage: Callable[[bytes], 
     assert file.read_bytes() == good
 
 
+def test_a_pipe_in_the_place_of_an_index_is_not_waited_for(tmp_path: Path) -> None:
+    path = of_names(tmp_path / "db")
+    keys, _ = found(path)
+    (file,) = files(tmp_path)
+    file.unlink()
+    os.mkfifo(file)
+    os.mkfifo(f"{file}left.part")
+    assert found(path)[0] == keys
+    assert files(tmp_path) == [file]
+    assert file.is_file()
+
+
 def test_the_index_of_another_database_is_not_believed(tmp_path: Path) -> None:
     one = of_names(tmp_path / "one")
     found(one)

@@ -178,7 +178,8 @@ def test_a_second_pack_into_the_same_target_is_refused(tmp_path: Path) -> None:
     source = images(tmp_path / "src")
     with open(tmp_path / "db.part", "wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(SourceError, match="another process is packing into it right now"):
+        words = f"pid {os.getpid()} is packing into it right now"
+        with pytest.raises(SourceError, match=words):
             pack_imagefolder(str(source), str(tmp_path / "db"))
     assert pack_imagefolder(str(source), str(tmp_path / "db")).samples == 6
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import socket
@@ -12,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from loaderd.data.errors import SourceError
-from loaderd.data.staging import own_files
-from loaderd.data.staging.own_files import HIDDEN, holder, is_at, open_own, take_lock
+from loaderd.data.staging.own_files import is_at, open_own, take_lock
 
 
 def a_socket(path: str) -> None:
@@ -74,17 +72,6 @@ def test_who_has_a_lock_is_told_with_its_number_until_it_lets_go(tmp_path: Path)
     assert told == [f"pid {pid}", f"pid {pid} (stopped; SIGCONT continues it)"]
     for fd in (mine, *ready, *done):
         os.close(fd)
-
-
-def test_a_holder_that_the_system_does_not_show_is_told_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fd = open_own(str(tmp_path / "lock"))
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    assert holder(fd) == f"pid {os.getpid()}"
-    monkeypatch.setattr(own_files, "LOCKS", str(tmp_path / "none"))
-    assert holder(fd) == HIDDEN
-    os.close(fd)
 
 
 def test_a_file_that_was_renamed_is_at_its_place_no_longer(tmp_path: Path) -> None:
