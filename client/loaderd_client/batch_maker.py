@@ -129,10 +129,10 @@ class BatchMaker:
                 epoch_ends=taken + 1 == running.steps,
             )
             if text:
-                return StreamFailedError(f"stream {self._arguments.stream!r}: {text}")
+                return StreamFailedError(f"{self._arguments.label}: {text}")
         if received.failed:
             cursor = running.cursor_after(taken)
-            return sample_error(received.bad, cursor, self._arguments.stream)
+            return sample_error(received.bad, cursor, self._arguments.label)
         return None
 
     def _copied(self, session: Session) -> None:

@@ -274,6 +274,5 @@ class Connector:
         )
         if differing:
             raise StreamChangedError(
-                f"stream {self._arguments.stream!r} has changed since this training began: "
-                f"{differing}"
+                f"{self._arguments.label} has changed since this training began: {differing}"
             )

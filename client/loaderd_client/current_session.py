@@ -226,4 +226,4 @@ class CurrentSession:
     def warn(self, warnings: list[str]) -> None:
         """Log these lines with the name of the stream."""
         for text in warnings:
-            warn("stream %r: %s", self._arguments.stream, text)
+            warn("%s: %s", self._arguments.label, text)

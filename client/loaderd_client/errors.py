@@ -10,9 +10,9 @@ from loaderd_wire.slices import Cursor
 SHOWN = 8  # bad samples that the text names; `errors` has all of them
 
 
-def sample_error(bad: Sequence[BadSample], cursor: Cursor, stream: str) -> SampleError:
+def sample_error(bad: Sequence[BadSample], cursor: Cursor, label: str) -> SampleError:
     """For a batch without data: its first bad samples, one a line, and the first traceback."""
-    where = f"step {cursor.step} of epoch {cursor.epoch} of stream {stream!r}"
+    where = f"step {cursor.step} of epoch {cursor.epoch} of {label}"
     lines = [b.line() for b in bad[:SHOWN]]
     if len(bad) > SHOWN:
         lines.append(f"and {len(bad) - SHOWN} more")

@@ -99,7 +99,13 @@ class LoaderOptions:
 
     def __str__(self) -> str:
         """As the Loader prints that has them."""
-        return f"Loader({self.source.config or self.source.socket!r}, stream={self.stream!r})"
+        named = f", stream={self.stream!r}" if self.stream else ""
+        return f"Loader({self.source.config or self.source.socket!r}{named})"
+
+    @property
+    def label(self) -> str:
+        """The stream in a text."""
+        return f"stream {self.stream!r}" if self.stream else "the only stream"
 
     @property
     def asked(self) -> tuple[str, ...] | None:
@@ -182,13 +188,16 @@ def check(
 def _stream(stream: Any, source: Endpoint) -> str:
     """The stream's name.
 
-    Left out, it is the only one of a config; of a socket nobody knows yet which there are.
+    Left out, it is the only one of a config, or "" for the only one of a daemon: of a socket nobody
+    knows yet which there are.
     """
     if isinstance(stream, str) and stream:
         return stream
     names = source.streams() if stream is None else ()
     if len(names) == 1:
         return names[0]
+    if stream is None and not source.config:
+        return ""
     which = (
         f"there are {few([repr(name) for name in names])}"
         if names

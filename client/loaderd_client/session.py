@@ -89,7 +89,7 @@ class Session:
         self.welcome = welcome = admitted.welcome
         self.sound = True
         self._sends = placement.sends
-        self._name = f"stream {arguments.stream!r}"
+        self._name = arguments.label
         self._epoch = cursor.epoch
         self._reports = DaemonReports()
         self._taken: m.Descriptor | None = None  # the batch that is being handed out
@@ -98,7 +98,7 @@ class Session:
         self._wait: BatchWait | None = None
         self._waited_s = 0.0  # for the batches before that
         try:
-            self.shape = _shape(welcome, rank, arguments.stream)
+            self.shape = _shape(welcome, rank, arguments.label)
             self._contents = BatchReader(
                 welcome, arguments.fields, arguments.as_tuple, arguments.output, placement
             )
@@ -385,14 +385,14 @@ def epoch_shape(welcome: m.Welcome, rank: Rank) -> EpochShape:
     )
 
 
-def _shape(welcome: m.Welcome, rank: Rank, stream: str) -> EpochShape:
+def _shape(welcome: m.Welcome, rank: Rank, label: str) -> EpochShape:
     try:
         shape = epoch_shape(welcome, rank)
     except ValueError as error:
         raise ProtocolError(str(error)) from None
     if not steps_left(shape, 0):
         raise ConfigError(
-            f"an epoch of stream {stream!r} has no whole step: {shape.samples} samples, "
+            f"an epoch of {label} has no whole step: {shape.samples} samples, "
             f"world_size={shape.world_size}, "
             f"batch_size={shape.batch_size}, drop_last=True; use drop_last=False or a smaller "
             "batch_size"

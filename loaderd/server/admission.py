@@ -95,7 +95,8 @@ def check_protocol(protocol: int) -> None:
 
 def no_stream(name: str, names: Collection[str]) -> ConfigError:
     """The error for a stream that the config does not have; it is returned, not raised."""
-    return ConfigError(f"no stream {name!r}; there are: {few(names)}")
+    what = f"no stream {name!r}" if name else "no stream is named"
+    return ConfigError(f"{what}; there are: {few(names)}")
 
 
 def check_known(hello: Hello, names: Collection[str], config_path: str) -> None:

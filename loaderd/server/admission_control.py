@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from loaderd.core.actions import StreamBroken
 from loaderd.server import rank_agreement, share_agreement
@@ -166,6 +167,8 @@ class AdmissionControl:
 
     def hello(self, peer: Peer, hello: Hello) -> None:
         """A client asks to be admitted."""
+        if not hello.stream and len(self._names) == 1:
+            hello = replace(hello, stream=next(iter(self._names)))
         if self._streams is None:
             self._waiting.add(peer, hello)
             return

@@ -36,7 +36,7 @@ from loaderd_client.options import INSTEAD
         ("rank", 0),
         ("world_size", 2),
         ("stream", ""),
-        ("stream", None),
+        ("stream", 3),
         ("source", 7),
         ("source", ""),
         ("batchsize", 8),
@@ -183,5 +183,9 @@ def test_a_stream_that_does_not_go_without_saying_is_asked_for(
     config.write_text(text)
     with pytest.raises(ConfigError, match=words):
         Loader(config)
+
+
+def test_of_a_socket_the_daemon_knows_the_only_stream(tmp_path: Path) -> None:
+    assert repr(Loader(tmp_path / "d.sock")) == f"Loader('{tmp_path}/d.sock')"
     with pytest.raises(ConfigError, match="which one"):
-        Loader(tmp_path / "d.sock")
+        Loader(tmp_path / "d.sock", "")

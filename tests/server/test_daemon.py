@@ -632,6 +632,11 @@ def test_a_stream_that_the_config_does_not_have_is_not_waited_for(lazy: Served) 
     line = lazy.connect()
     line.send(replace(HELLO, stream="vall"))
     assert line.get(Rejected).text == "no stream 'vall'; there are: train, broken, heals, late, val"
+    line = lazy.connect()
+    line.send(replace(HELLO, stream=""))
+    assert line.get(Rejected).text == (
+        "no stream is named; there are: train, broken, heals, late, val"
+    )
 
 
 def test_a_drain_lets_go_of_who_waits_for_a_stream(lazy: Served) -> None:

@@ -14,6 +14,7 @@ import msgpack
 import pytest
 import zmq
 
+from loaderd_client import Loader
 from loaderd_testing.daemon_harness import Site, digest, plain, take, until
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_wire import codec
@@ -199,3 +200,5 @@ def test_a_session_of_a_stream_that_is_not_there_names_those_that_are(daemon: Si
         len(daemon.loader(stream="trian"))
     with pytest.raises(ValueError, match=r"100[\s\S]*200"):
         len(daemon.loader(batch_size=200, drop_last=True))
+    with Loader(daemon.socket) as nameless, daemon.loader() as named:
+        assert nameless.state_dict() == named.state_dict(), "it is the only one"
