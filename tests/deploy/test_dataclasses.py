@@ -19,6 +19,7 @@ STATE = {
         "RunningJob",
         "SchedulerState",
         "StreamState",
+        "WorkerPace",
     },
     "data/jpeg": {"JpegImage", "JpegScan"},
     "data/packing": {"PrintedNote"},
