@@ -17,10 +17,12 @@ class StartWorker:
     Attributes:
         worker: Its number. No other worker ever has it.
         delay_s: It must not start before this many seconds have passed.
+        remote: It is to work on another host.
     """
 
     worker: int
     delay_s: float
+    remote: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ def measures(state: SchedulerState, session: SessionState, window: UsageSample) 
         session: The session.
         window: How far the counters went in it.
     """
-    workers, prefetch = state.pool.size, session.window.prefetch
+    workers, prefetch = state.pool.at_work, session.window.prefetch
     batch_rows = session.window.shape.batch_size
     parts = state.streams[session.stream].parts(batch_rows, workers, prefetch, urgent=False)
     others = (s.need for s in state.sessions.values() if s is not session)

@@ -125,10 +125,12 @@ class WorkerBooting:
     Attributes:
         worker: Number of the worker.
         doing: For example "importing mypkg.aug (call of stream 'train')".
+        reached: It works on other hosts, and has reached them.
     """
 
     worker: int
     doing: str
+    reached: bool = False
 
 
 @dataclass(frozen=True, slots=True)

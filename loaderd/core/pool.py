@@ -5,6 +5,7 @@ from __future__ import annotations
 from loaderd.core.actions import RetireWorker, StartWorker
 from loaderd.core.available_workers import AvailableWorkers
 from loaderd.core.pool_worker import QUEUE, PoolWorker, WorkerState
+from loaderd.core.remote_seats import RemoteSeats
 
 BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0  # before a worker is started again in one place of the pool
 
@@ -17,7 +18,8 @@ class WorkerPool:
     the places of the next workers that end.
 
     Attributes:
-        size: How many workers there shall be.
+        size: How many workers there shall be on this host.
+        remote: Those on other hosts, without which it goes, too.
         workers: Those that are not known to be dead, by number.
         available: Which of them may get a job.
         ever_ready: A worker has been ready.
@@ -25,11 +27,12 @@ class WorkerPool:
         last_boot_death: Cause of the last of these deaths.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, remote: int = 0) -> None:
         """Begin without workers; see `begin`.
 
         Args:
-            size: How many workers there shall be.
+            size: How many workers there shall be on this host.
+            remote: How many there may be on others.
 
         Raises:
             ValueError: Fewer than one.
@@ -37,6 +40,7 @@ class WorkerPool:
         if size < 1:
             raise ValueError(f"a pool needs a worker, not {size}")
         self.size = size
+        self.remote = RemoteSeats(remote)
         self.workers: dict[int, PoolWorker] = {}
         self.ever_ready = False
         self.boot_deaths = 0
@@ -53,20 +57,35 @@ class WorkerPool:
     @property
     def strength(self) -> int:
         """How many of its quickest workers would do what all of them do together."""
-        return max(1, int(self.size - self.available.shortfall + 0.5))
+        return max(1, int(self.at_work - self.available.shortfall + 0.5))
+
+    @property
+    def at_work(self) -> int:
+        """Number of workers that there shall be here, and are at work elsewhere."""
+        return self.size + len(self.remote.up)
 
     @property
     def settled(self) -> bool:
-        """As many workers are at work as there shall be, each has done a job, and no others are."""
+        """As many workers are at work here as there shall be, no others, each with a job done."""
         return (
             self.size
             == len(self._deaths)
-            == sum(w.life is WorkerState.UP and w.proven for w in self.workers.values())
+            == sum(
+                w.life is WorkerState.UP and w.proven and not w.remote
+                for w in self.workers.values()
+            )
         )
 
     def begin(self) -> list[StartWorker]:
         """The first workers, to be started now."""
-        return [self._start_new() for _ in range(self.size)]
+        return [self._start_new() for _ in range(self.size)] + self.start_remote()
+
+    def start_remote(self) -> list[StartWorker]:
+        """Those on other hosts that are to be started by now."""
+        starts: list[StartWorker] = []
+        while (seat := self.remote.next()) is not None:
+            starts.append(self._start(seat, self.remote.take(seat), remote=True))
+        return starts
 
     def resize(self, size: int) -> list[StartWorker | RetireWorker]:
         """Change how many workers there shall be.
@@ -83,7 +102,7 @@ class WorkerPool:
             self.size = size
             return [self._start_new() for _ in range(size - places)]
         ready = sorted(
-            (w for w in self.workers.values() if w.life is WorkerState.UP),
+            (w for w in self.workers.values() if w.life is WorkerState.UP and not w.remote),
             key=lambda w: (len(w.jobs), -w.worker),
         )
         stay = places - self._leaving
@@ -98,21 +117,27 @@ class WorkerPool:
     def _leaving(self) -> int:
         """Workers that are to end, and whose places are theirs until then."""
         return sum(
-            w.life in (WorkerState.RETIRING, WorkerState.KILLED) and w.pool_slot >= 0
+            w.life in (WorkerState.RETIRING, WorkerState.KILLED)
+            and w.pool_slot >= 0
+            and not w.remote
             for w in self.workers.values()
         )
 
-    def booting(self, worker: int, doing: str, now_s: float) -> None:
+    def booting(self, worker: int, doing: str, now_s: float, reached: bool = False) -> None:
         """Note what a worker does before it is ready.
 
         Args:
             worker: Number of the worker; one that is unknown or ready is passed over.
             doing: For example "importing mypkg".
             now_s: Time of the event.
+            reached: It has reached other hosts.
         """
         w = self.workers.get(worker)
         if w is not None and w.life is WorkerState.STARTING:
             w.doing, w.doing_s = doing, now_s
+            if reached and w.remote:
+                w.reached = True
+                self.remote.reached()
 
     def ready(self, worker: int) -> None:
         """A worker may get jobs from now on.
@@ -123,9 +148,10 @@ class WorkerPool:
         w = self._known(worker, "WorkerReady")
         if w.life is WorkerState.STARTING:
             w.life = WorkerState.UP
-            self.ever_ready, self.boot_deaths = True, 0
+            if not w.remote:
+                self.ever_ready, self.boot_deaths = True, 0
             w.doing, w.asked = "", None
-            self.available.sort(w)
+            self._sort(w)
 
     def give(self, worker: int, job: int, now_s: float) -> None:
         """A worker was sent a job.
@@ -159,7 +185,10 @@ class WorkerPool:
         w.moved()
         w.paused, w.proven = False, True
         if w.pool_slot >= 0:
-            self._deaths[w.pool_slot] = 0
+            if w.remote:
+                self.remote.proven(w.pool_slot)
+            else:
+                self._deaths[w.pool_slot] = 0
         self.available.sort(w)
         return RetireWorker(worker) if w.life is WorkerState.RETIRING and not w.jobs else None
 
@@ -184,7 +213,7 @@ class WorkerPool:
         if w.life is not WorkerState.UP:
             return None
         w.life = WorkerState.RETIRING
-        self.available.sort(w)
+        self._sort(w)
         return None if w.jobs else RetireWorker(worker)
 
     def killed(self, worker: int, now_s: float) -> None:
@@ -196,21 +225,28 @@ class WorkerPool:
         """
         w = self.workers[worker]
         w.life, w.killed_s = WorkerState.KILLED, now_s
-        self.available.sort(w)
+        self._sort(w)
 
     def stuck(self, worker: int) -> StartWorker | None:
         """A worker does not die. Returns the start of another one in its place, if it has one."""
         w = self.workers[worker]
+        if w.remote:
+            self.remote.left(w, "a worker cannot be killed")
         w.life, pool_slot, w.pool_slot = WorkerState.STUCK, w.pool_slot, -1
-        self.available.sort(w)
+        self._sort(w)
+        if w.remote:
+            return None
         return self._replace(pool_slot, 0.0)
 
-    def died(self, worker: int, cause: str) -> tuple[PoolWorker, StartWorker | None]:
+    def died(
+        self, worker: int, cause: str, boot: str = ""
+    ) -> tuple[PoolWorker, StartWorker | None]:
         """A worker is dead.
 
         Args:
             worker: Number of the worker.
             cause: Cause of its death.
+            boot: Why it could not start; "" if it could.
 
         Returns:
             (its record, the start of its successor; None if that was started before, or none is
@@ -220,13 +256,17 @@ class WorkerPool:
             ValueError: There is no such worker.
         """
         w = self._known(worker, "WorkerDied")
-        if w.life is WorkerState.STARTING:
+        if w.life is WorkerState.STARTING and not w.remote:
             self.boot_deaths, self.last_boot_death = self.boot_deaths + 1, cause
         del self.workers[worker]
         self.available.forget(worker)
         if w.pool_slot < 0:
             return w, None
-        if w.life is WorkerState.RETIRING and not w.jobs:
+        to_end = w.life is WorkerState.RETIRING and not w.jobs
+        if w.remote:
+            self.remote.left(w, "" if to_end else (boot or cause).partition("\n")[0])
+            return w, None
+        if to_end:
             return w, self._replace(w.pool_slot, 0.0)
         self._deaths[w.pool_slot] += 1
         deaths = self._deaths[w.pool_slot]
@@ -248,10 +288,16 @@ class WorkerPool:
             return None
         return self._start(pool_slot, delay_s)
 
-    def _start(self, pool_slot: int, delay_s: float) -> StartWorker:
+    def _start(self, pool_slot: int, delay_s: float, *, remote: bool = False) -> StartWorker:
         self._count += 1
-        self.workers[self._count] = PoolWorker(self._count, pool_slot)
-        return StartWorker(self._count, delay_s)
+        self.workers[self._count] = PoolWorker(self._count, pool_slot, remote=remote)
+        return StartWorker(self._count, delay_s, remote)
+
+    def _sort(self, w: PoolWorker) -> None:
+        """Note what it may be asked now that its life has changed."""
+        self.available.sort(w)
+        if w.remote:
+            self.remote.sort(w)
 
     def _known(self, worker: int, what: str) -> PoolWorker:
         w = self.workers.get(worker)
@@ -265,7 +311,8 @@ class WorkerPool:
         Raises:
             AssertionError: They contradict each other.
         """
-        places = sorted(w.pool_slot for w in self.workers.values() if w.pool_slot >= 0)
+        here = [w for w in self.workers.values() if not w.remote]
+        places = sorted(w.pool_slot for w in here if w.pool_slot >= 0)
         assert places == sorted(self._deaths), f"places {places} of {sorted(self._deaths)}"
         assert 0 <= len(places) - self.size <= self._leaving, (
             f"{len(places)} places of a pool of {self.size}, and {self._leaving} workers leave"
@@ -276,3 +323,4 @@ class WorkerPool:
                 f"worker {w.worker} is starting with jobs {w.jobs}"
             )
         self.available.invariants(self.workers)
+        self.remote.invariants(w for w in self.workers.values() if w.remote)

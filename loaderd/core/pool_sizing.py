@@ -177,7 +177,7 @@ class PoolSizer:
             return
         waiting = {number: m for number, m in found.items() if waits_for_workers(m)}
         if not self._undo(found, waiting):
-            need = sum(m.need or 0.0 for m in found.values())
+            need = sum(m.need or 0.0 for m in found.values()) - len(self._pool.remote.up)
             if waiting:
                 self._grow(found, waiting, min(MOST_WORKERS, math.ceil(need)), free_bytes)
             else:

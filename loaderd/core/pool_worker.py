@@ -53,6 +53,8 @@ class PoolWorker:
         anon_bytes: Its own memory when that was last looked at; 0 before.
         given_back: It ends because the pool became smaller.
         pace: How quick it is.
+        remote: It works on another host: `pool_slot` is its place among those.
+        reached: It has reached the other hosts before it was ready.
     """
 
     worker: int
@@ -79,6 +81,8 @@ class PoolWorker:
     anon_bytes: int = 0
     given_back: bool = False
     pace: WorkerPace = field(default_factory=WorkerPace)
+    remote: bool = False
+    reached: bool = False
 
     @property
     def stamp(self) -> tuple[int, int, Stage]:

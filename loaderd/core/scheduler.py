@@ -66,6 +66,7 @@ class Scheduler:
         streams: tuple[StreamRules, ...],
         *,
         workers: int,
+        remote_workers: int = 0,
         sample_timeout_s: float,
         index_of: IndexOf,
         kill_s: float = 5.0,
@@ -80,7 +81,8 @@ class Scheduler:
 
         Args:
             streams: What is served from the start. `Opened` adds more.
-            workers: How many workers there shall be, at least 1.
+            workers: How many workers there shall be on this host, at least 1.
+            remote_workers: How many there may be on others.
             sample_timeout_s: Seconds that a sample may take in one stage.
             index_of: index_of(job, row, candidate) is the dataset index that a row of the batch may
                 be made from: its own sample's for candidate 0, its n-th substitute's for n.
@@ -97,7 +99,7 @@ class Scheduler:
             ValueError: A number is out of range.
         """
         self.state = SchedulerState(
-            WorkerPool(workers),
+            WorkerPool(workers, remote_workers),
             {rules.name: StreamState(rules) for rules in streams},
             cpus=cpus,
             all_cpus=all_cpus,
@@ -123,7 +125,9 @@ class Scheduler:
             ProgressReceived: self._told,
             SegmentGrown: self._grown,
             GrowFailed: self._not_grown,
-            WorkerBooting: lambda e: self.state.pool.booting(e.worker, e.doing, self.state.now_s),
+            WorkerBooting: lambda e: self.state.pool.booting(
+                e.worker, e.doing, self.state.now_s, e.reached
+            ),
             WorkerReady: lambda e: self.state.pool.ready(e.worker),
             WorkerDone: self._supervisor.done,
             WorkerDied: self._supervisor.died,
@@ -164,10 +168,12 @@ class Scheduler:
         state.turns += 1
         passed_s = now_s - state.now_s
         state.usage.busy_s += state.pool.available.busy * passed_s
-        state.usage.workers_s += state.pool.size * passed_s
+        state.usage.workers_s += state.pool.at_work * passed_s
         state.now_s = now_s
         state.actions = []
         self._handlers[type(event)](event)
+        if state.pool.remote.size:
+            self._supervisor.fill_seats()
         self._assigner.assign()
         return state.actions
 

@@ -10,6 +10,7 @@ from loaderd.core.groups import GroupMember, GroupState
 from loaderd.core.histogram import Durations
 from loaderd.core.jobs import importing
 from loaderd.core.pool_worker import PoolWorker, WorkerState
+from loaderd.core.remote_seats import RemoteSeats
 from loaderd.core.sessions import SessionState
 from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.slots import SlotState
@@ -149,6 +150,23 @@ class WorkerSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteSnapshot:
+    """Workers on other hosts.
+
+    Attributes:
+        wanted: How many there may be.
+        up: How many are at work.
+        starting: How many are being started.
+        text: The same in one line, with what keeps the others from it.
+    """
+
+    wanted: int
+    up: int
+    starting: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerSnapshot:
     """Streams, sessions and workers.
 
@@ -160,7 +178,8 @@ class SchedulerSnapshot:
         sessions: The sessions of connected clients.
         workers: The workers that are not known to be dead.
         restarts: Workers that were started in place of another, by `state.CAUSES`.
-        wanted_workers: How many there shall be.
+        wanted_workers: How many there shall be on this host.
+        remote: Those on other hosts; None if there are to be none.
         sizing: What was last done or not done about that number, and why; None if it is fixed.
         groups: Sessions that share their batches.
     """
@@ -173,6 +192,7 @@ class SchedulerSnapshot:
     workers: tuple[WorkerSnapshot, ...]
     restarts: dict[str, int]
     wanted_workers: int
+    remote: RemoteSnapshot | None
     sizing: str | None
     groups: tuple[GroupSnapshot, ...] = ()
 
@@ -193,6 +213,7 @@ def snapshot(state: SchedulerState, now_s: float) -> SchedulerSnapshot:
         workers=tuple(_worker(state, worker, now_s) for worker in state.pool.workers.values()),
         restarts=dict(state.restarts),
         wanted_workers=state.pool.size,
+        remote=_remote(state.pool.remote),
         sizing=state.sizing,
         groups=tuple(_group(group) for group in state.groups.values()),
     )
@@ -215,6 +236,12 @@ def latest_batches(state: SchedulerState) -> dict[int, tuple[Descriptor, Segment
             message = max(messages, key=lambda each: (each.plan, each.k))
             found[session.session] = message, slots.tables[message.segment].segment
     return found
+
+
+def _remote(seats: RemoteSeats) -> RemoteSnapshot | None:
+    if not seats.size:
+        return None
+    return RemoteSnapshot(seats.size, len(seats.up), seats.starting, seats.described())
 
 
 def _stream(stream: StreamState) -> StreamSnapshot:

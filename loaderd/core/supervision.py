@@ -119,12 +119,12 @@ class WorkerSupervisor:
             ValueError: There is no such worker.
         """
         state = self._state
-        w, start = state.pool.died(e.worker, e.cause)
+        w, start = state.pool.died(e.worker, e.cause, e.boot)
         if start:
             state.actions.append(start)
             if not w.given_back:  # else the pool has grown again since
                 state.restarts[_kind_of_death(w, e)] += 1
-        if e.boot:
+        if e.boot and not w.remote:
             state.actions.append(
                 LogLine(
                     "error",
@@ -147,7 +147,16 @@ class WorkerSupervisor:
                 self._run_again(running, w, e)
         for owner in touched.values():
             self._assigner.refresh(owner)
-        self._count_death(e, at, late)
+        if not w.remote:  # whatever befalls other hosts, the stream goes on here
+            self._count_death(e, at, late)
+
+    def fill_seats(self) -> None:
+        """Start workers on other hosts, and say what has become of them."""
+        pool = self._state.pool
+        self._state.actions += pool.start_remote()
+        if text := pool.remote.news(pool.size):
+            level = "warning" if pool.remote.trouble else "info"
+            self._state.actions.append(LogLine(level, "remote_workers", text))
 
     def _finished(self, running: RunningJob, done: Done) -> None:
         job, build = running.job, running.build

@@ -35,11 +35,14 @@ class Engine:
 
     # workers
 
-    def start(self, worker: int, delay_s: float) -> None:
+    def start(self, worker: int, delay_s: float, remote: bool = False) -> None:
         world = self._world
         process = self.processes[worker] = Process(world, worker, self._daemon.tell)
         wait_s = max(delay_s, self.template_until - world.now)
-        if (
+        if remote:
+            process.remote = True
+            world.after(wait_s + world.cloud_chance.uniform(0.01, 0.5), self._join, process)
+        elif (
             world.boot_failures
             and world.seeder.random() < 0.5
             and self._daemon.core.state.pool.ever_ready
@@ -87,6 +90,17 @@ class Engine:
     def _booting(self, process: Process) -> None:
         if process.alive:
             self._daemon.tell(WorkerBooting(process.worker, "importing users"))
+
+    def _join(self, process: Process) -> None:
+        """A worker on another host comes to be, if that is there."""
+        world = self._world
+        if not process.alive:
+            return
+        if not world.cloud:
+            self._cannot_boot(process)
+            return
+        self._daemon.tell(WorkerBooting(process.worker, "waiting for a place", True))
+        world.after(world.cloud_chance.choice([0.1, 0.1, 1.0, 30.0]), process.boot)
 
     def _dumped(self, process: Process) -> None:
         if process.worker in self.processes:

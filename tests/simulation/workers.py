@@ -31,6 +31,7 @@ class Process:
         self.alive = True
         self.ready = False
         self.stopped = False  # by SIGSTOP
+        self.remote = False  # on another host
         self.immortal = False  # in disk sleep: a kill has no effect until it wakes
         self.doomed: str | None = None  # killed while immortal
         self.own = False

@@ -57,6 +57,10 @@ class World(Clockwork):
         self.most_workers = self.pool_chance.choice([0, 0, 0, 6])  # 0: as many as there are
         self.pace_chance = random.Random(f"pace {seed}")
         self.paces = self.pace_chance.choice(PACES)
+        # likewise
+        self.cloud_chance = random.Random(f"cloud {seed}")
+        self.remote_workers = self.cloud_chance.choice([0, 0, 1, 4])
+        self.cloud = self.cloud_chance.random() < 0.7  # the other hosts can be reached
         self.sample_timeout_s = seeder.choice([0.5, 1.5])
         self.kill_s = seeder.choice([0.5, 2.0])
         self.worker_memory = seeder.choice([0, 0, 3 << 20])
@@ -124,6 +128,8 @@ class World(Clockwork):
         self._new_daemon()
         for disaster, often in self._disasters():
             self._again(disaster, often)
+        if self.remote_workers:
+            self._weather_the_cloud()
         while self.now < self.disasters_s and self.turn():
             pass
         self._calm_down()
@@ -241,6 +247,7 @@ class World(Clockwork):
             self._make(
                 tuple(samples.rules for samples in self.streams.values()),
                 workers=self.workers,
+                remote_workers=self.remote_workers,
                 sample_timeout_s=self.sample_timeout_s,
                 kill_s=self.kill_s,
                 worker_memory=self.worker_memory,
@@ -444,6 +451,22 @@ class World(Clockwork):
         self.daemon.jump()
         for trainer in self.trainers:
             trainer.prod()
+
+    def _weather_the_cloud(self) -> None:
+        """The other hosts go, all at once or one of them, and come back."""
+        assert self.daemon is not None
+        chance = self.cloud_chance
+        if self.calm:
+            return
+        remote = [p for p in self.daemon.engine.processes.values() if p.remote and p.alive]
+        self.cloud = chance.random() < 0.6
+        lost = remote if not self.cloud else remote[: chance.randint(0, 1)]
+        self.write("the cloud is {}, {} workers go", "there" if self.cloud else "gone", len(lost))
+        for process in lost:
+            # Its job may be of a batch that is hunted: once more must not tell against a row.
+            if not self._spared(process, 7, "outside"):
+                process.die("SIGKILL", False)
+        self.after(chance.uniform(0, 1), self._weather_the_cloud)
 
     def _change_the_data(self) -> None:
         samples = self.seeder.choice(list(self.streams.values()))
