@@ -5,6 +5,7 @@ machine lacks.
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import select
 import shutil
@@ -101,6 +102,11 @@ def _memory_cgroup() -> str:
     return cgroup.lack()
 
 
+def _ray() -> str:
+    """Why no Ray cluster can be started here, or ""."""
+    return "" if importlib.util.find_spec("ray") else "no Ray (pip install ray)"
+
+
 FACILITIES: dict[str, Callable[[], str]] = {
     "userns": _userns,
     "second_uid": _second_uid,
@@ -109,6 +115,7 @@ FACILITIES: dict[str, Callable[[], str]] = {
     "jpegtran": _jpegtran,
     "chromium": _chromium,
     "memory_cgroup": _memory_cgroup,
+    "ray": _ray,
     "shellcheck": _program("shellcheck", "shellcheck"),
     "systemd_analyze": _program("systemd-analyze", "systemd"),
 }

@@ -106,6 +106,8 @@ def lines(status: DaemonStatus, width: int, colours: bool) -> Iterator[str]:
     if status.pool is not None and status.pool.sizing is not None:
         why = f": {status.pool.sizing}" if status.pool.sizing else ""
         yield paint(f'pool     {counted(status.pool.wanted_workers, "worker")} by "auto"{why}')
+    if status.pool is not None and status.pool.remote is not None:
+        yield paint(f"remote   {status.pool.remote.text}")
     if status.memory is not None:
         yield paint(f"memory   {_bar(status.memory)}")
     for title, rows in (

@@ -55,15 +55,7 @@ class Config:
     def staged(self) -> Config:
         """The same for a daemon, which copies databases; who else reads them does so in place."""
         stage = self.daemon.staging
-        streams = (
-            replace(
-                stream,
-                stage=stage,
-                sources=tuple(replace(source, stage=stage) for source in stream.sources),
-            )
-            for stream in self.streams
-        )
-        return replace(self, streams=tuple(streams))
+        return replace(self, streams=tuple(stream.staged(stage) for stream in self.streams))
 
 
 class ConfigProblems:

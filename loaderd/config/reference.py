@@ -13,6 +13,7 @@ from loaderd.config.batching import PadRules
 from loaderd.config.mixture_keys import Weights
 from loaderd.config.op_params import Param
 from loaderd.config.parts import PART, Databases
+from loaderd.config.ray import RAY, RaySection, Resources
 from loaderd.config.table import Key, Table
 from loaderd.config.transform_tables import CALL, Transform
 from loaderd.config.transforms import OPS
@@ -63,6 +64,11 @@ EXAMPLES = {
     "worker_memory": '"2GiB"',
     "start_method": '"spawn"',
     "init": '"setup:seed_library"',
+    "ray": '{address = "auto", num_workers = 32}',
+    "ray.address": '"10.0.0.1:6379"',
+    "ray.num_workers": "32",
+    "ray.resources": "{CPU = 1, loader = 1}",
+    "ray.stage": "true",
     "lmdb": '"train.lmdb"',
     "parts": '[{lmdb = "a.lmdb"}, {lmdb = "lsun", layout = "lsun"}]',
     "dataset": '"mypkg.data:MyDataset"',
@@ -149,6 +155,8 @@ def type_of(kind: ValueType) -> str:
         Size: "size in bytes",
         Path: "path",
         Args: "table",
+        RaySection: "table `[workers.ray]`",
+        Resources: "table of resources, each with an amount",
         Fraction: "number between 0 and 1",
     }
     if isinstance(kind, Text | Either):
@@ -179,11 +187,22 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def table_of(table: Table) -> list[str]:
-    """Lines of a Markdown table with a row for each key, and an empty line behind it."""
+def table_of(table: Table, within: str = "") -> list[str]:
+    """Lines of a Markdown table with a row for each key, and an empty line behind it.
+
+    Args:
+        table: The table.
+        within: Stands before a key whose example is another than elsewhere.
+    """
     lines = ["| key | takes | default | example | meaning |", "|---|---|---|---|---|"]
     for name, key in table.keys.items():
-        cells = (f"`{name}`", type_of(key.kind), default_of(key), f"`{EXAMPLES[name]}`", key.text)
+        cells = (
+            f"`{name}`",
+            type_of(key.kind),
+            default_of(key),
+            f"`{EXAMPLES[within + name]}`",
+            key.text,
+        )
         lines.append("| " + " | ".join(map(cell, cells)) + " |")
     return [*lines, ""]
 
@@ -202,6 +221,11 @@ def document() -> str:
     lines = [BEGIN, "## [daemon]", "", "The process that serves.", "", *table_of(schema.DAEMON)]
     lines += ["## [workers]", "", "The processes that make samples.", "", *table_of(schema.WORKERS)]
     lines += [
+        "## [workers.ray]",
+        "",
+        "Workers on other hosts. It needs `pip install 'loaderd[ray]'`.",
+        "",
+        *table_of(RAY, "ray."),
         "## [streams.NAME]",
         "",
         "One table for each stream. A stream needs `lmdb` or `dataset`.",

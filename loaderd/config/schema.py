@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loaderd.config import hints, stream_rules
+from loaderd.config.ray import RAY, RayConfig, RaySection
 from loaderd.config.staging import StageConfig
 from loaderd.config.stream import StreamConfig
 from loaderd.config.table import Key, Table, key, keys_of
@@ -36,7 +37,12 @@ def _port(text: str) -> str:
 
 def _elsewhere(word: str) -> str:
     """Where a word belongs that the table at hand does not know."""
-    for name, table in (("[daemon]", DAEMON), ("[workers]", WORKERS), (hints.STREAM, STREAM)):
+    for name, table in (
+        ("[daemon]", DAEMON),
+        ("[workers]", WORKERS),
+        ("[workers.ray]", RAY),
+        (hints.STREAM, STREAM),
+    ):
         if word in table.keys:
             return f"it belongs in {name}"
     return hints.SETTINGS.get(word, "")
@@ -143,6 +149,9 @@ class WorkersConfig:
     )
     init: str | None = key(
         entry("a function"), "Called with worker_id in each worker before any data.", None
+    )
+    ray: RayConfig | None = key(
+        RaySection(), "More workers, on other hosts of a Ray cluster: see below.", None
     )
 
 

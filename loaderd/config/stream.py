@@ -306,6 +306,11 @@ class StreamConfig:
         )
         return replace(self, sources=made, on_error=made[0].on_error)
 
+    def staged(self, stage: StageConfig | None) -> StreamConfig:
+        """The same with its databases copied there first, or read in place."""
+        sources = tuple(source.staged(stage) for source in self.sources)
+        return replace(self, stage=stage, sources=sources)
+
     def tail_for(self, drop_last: bool | None) -> str:
         """What becomes of the rows behind the last whole step: "repeat", "short" or "drop".
 

@@ -97,8 +97,8 @@ class Engine(Protocol):
 
     # -- workers
 
-    def start(self, worker: int, delay_s: float, /) -> None:
-        """Start a worker, not before delay_s seconds from now.
+    def start(self, worker: int, delay_s: float, remote: bool = False, /) -> None:
+        """Start a worker, not before delay_s seconds from now; if `remote`, on another host.
 
         Answer: any number of WorkerBooting, then WorkerReady or WorkerDied. Raises ValueError for a
         number that is in use.

@@ -149,15 +149,18 @@ class ForkServer:
         if self._process is None and self._timer is None:
             self._timer = self._loop.later(self._attempts.pause_s, self._start)
 
-    def fork(self, worker: int, line: int, fds: tuple[int, int, int, int]) -> None:
+    def fork(
+        self, worker: int, line: int, fds: tuple[int, int, int, int], *, remote: bool = False
+    ) -> None:
         """Ask for a worker; only while `ready`.
 
         Args:
             worker: Its number.
             line: Its line on the scoreboard.
             fds: Its socket, the scoreboard, its output, its stack dump. They stay the caller's.
+            remote: It stands for one on another host.
         """
-        self._send(Fork(worker, line), fds)
+        self._send(Fork(worker, line, remote), fds)
 
     def dump(self, then: Callable[[str], object]) -> Timer:
         """Have one that is not ready yet write the stacks of its threads.

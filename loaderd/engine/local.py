@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from loaderd.core.jobs import Job, JobKind
 from loaderd.engine.base import EngineStatus
 from loaderd.engine.fork_server import ForkServer
 from loaderd.engine.launch import Launched
-from loaderd.engine.messages import MapSegment, OpenError, Setup, StreamInfo
+from loaderd.engine.messages import MapSegment, OpenError, RemoteSeat, Setup, StreamInfo
 from loaderd.engine.oom import OomWatch
 from loaderd.engine.probing import Prober
 from loaderd.engine.process_state import ProcessState
@@ -73,7 +74,13 @@ class LocalEngine:
         self._emit = emit
         self._log = log
         self._sample_timeout_s = config.sample_timeout_s
-        self._streams = StreamTable(streams, late)
+        self._ray = config.ray
+        self._user_code = bool(config.init) or any(
+            plan.has_user_code() for plan in (*streams, *late)
+        )
+        remote = config.ray.num_workers if config.ray else 0
+        num_workers += remote
+        self._streams = StreamTable(streams, late, stages=bool(config.ray and config.ray.stage))
         self._setup = Setup(
             (),
             folder,
@@ -114,11 +121,11 @@ class LocalEngine:
 
     # -- the scheduler's actions
 
-    def start(self, worker: int, delay_s: float) -> None:
+    def start(self, worker: int, delay_s: float, remote: bool = False) -> None:
         """Start worker `worker` not before delay_s from now. Answer: WorkerReady or WorkerDied."""
         if self._closed:
             return
-        self._processes.later(worker, delay_s, lambda: self._start(worker))
+        self._processes.later(worker, delay_s, lambda: self._start(worker, remote))
 
     def send(self, worker: int, job: Job) -> None:
         """Hand a job to a worker that is ready; its stream is opened, its segment added.
@@ -130,7 +137,8 @@ class LocalEngine:
         child = self._processes.children[worker]
         if job.stream not in child.used:
             child.used.add(job.stream)
-            child.send(self._streams.order(job.stream))
+            streams = self._streams
+            child.send((streams.remote if child.remote else streams.order)(job.stream))
         if job.kind != JobKind.TRIAL:
             self._segments.give(job.segment, child)
         child.jobs[job.job] = job
@@ -210,7 +218,14 @@ class LocalEngine:
             self._log("warning", "probe_ended", text, stream=stream, cause=cause)
             begin()
 
-        prober = Prober(self._loop, stream, self._sample_timeout_s, found, again)
+        prober = Prober(
+            self._loop,
+            stream,
+            self._sample_timeout_s,
+            found,
+            again,
+            compare=self._ray is not None,
+        )
         self._probers.append(prober)
         begin()
 
@@ -284,9 +299,22 @@ class LocalEngine:
 
     # -- inside
 
-    def _start(self, worker: int) -> None:
+    def _start(self, worker: int, remote: bool) -> None:
         setup = replace(self._ahead_of_all(), lenient=self._events.served)
-        self._processes.begin(worker, f"worker {worker}", self._events, setup)
+        seat = self._seat() if remote else None
+        name = f"{'remote ' if remote else ''}worker {worker}"
+        self._processes.begin(worker, name, self._events, setup, seat)
+
+    def _seat(self) -> RemoteSeat:
+        """What a worker on another host is to do, as far as that is known now."""
+        assert self._ray is not None
+        return RemoteSeat(
+            self._ray.address,
+            json.dumps(self._ray.resources),
+            self._setup.folder if self._user_code else "",
+            self._sample_timeout_s,
+            self._streams.all_remote(),
+        )
 
     def _ahead_of_all(self) -> Setup:
         """What a fork server is told: the user code of all streams that are served."""

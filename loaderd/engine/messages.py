@@ -54,10 +54,16 @@ class Fork:
 
     With this come the descriptors of its socket, the scoreboard, its output pipe and its stack
     dump, in this order.
+
+    Attributes:
+        worker: Its number.
+        line: Its line on the scoreboard.
+        remote: It stands for one on another host.
     """
 
     worker: int
     line: int
+    remote: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +123,17 @@ class ChildEnded:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Find out what stream `stream` is. Answer: StreamInfo or OpenError."""
+    """Find out what stream `stream` is. Answer: StreamInfo or OpenError.
+
+    Attributes:
+        stream: Its name.
+        compare: The answer is to say what makes the bytes of its samples.
+        plan: As in Setup, which does not have it then; else "".
+    """
 
     stream: str
+    compare: bool = False
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +164,38 @@ class UseStream:
     selection: SampleSelection = ALL
     classes: tuple[str, ...] = ()
     source_selections: tuple[SampleSelection, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStream:
+    """A stream, to a proxy: it comes before the first job of it.
+
+    Attributes:
+        info: What it was found to be on this host.
+        plan: As in Setup.
+    """
+
+    info: StreamInfo
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSeat:
+    """Second message to a proxy, the process that stands for a worker on another host.
+
+    Attributes:
+        address: Of the Ray cluster, as in the config.
+        resources: What the worker takes of Ray's resources, as JSON.
+        folder: The user's code, which travels; "" if there is none.
+        sample_timeout_s: As in the config.
+        streams: Those that are open.
+    """
+
+    address: str
+    resources: str
+    folder: str
+    sample_timeout_s: float
+    streams: tuple[RemoteStream, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +235,14 @@ class Doing:
     """What a worker or the fork server is about to do before it is ready.
 
     It is told where that is the user's affair and may take long.
+
+    Attributes:
+        text: For example "importing mypkg".
+        reached: It stands for a worker on another host, and has reached the cluster.
     """
 
     text: str
+    reached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +311,8 @@ class StreamInfo:
         firsts: As in Source.
         selection: Which of its samples come, and how often.
         plan: The stream as JSON, with the copies of its databases; "" where there are none.
+        makers: What makes the bytes of its samples, and a hash over some, as JSON; "" unless that
+            was asked for.
     """
 
     stream: str
@@ -285,6 +338,7 @@ class StreamInfo:
     parts: tuple[str, ...] = ()
     firsts: tuple[int, ...] = ()
     plan: str = ""
+    makers: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +374,8 @@ ORDERS = Codec(
         19: UnmapSegment,
         20: Job,
         21: Leave,
+        22: RemoteSeat,
+        23: RemoteStream,
         32: WorkerBooted,
         33: StreamInfo,
         34: OpenError,

@@ -31,6 +31,8 @@ class Prober:
         timeout_s: float,
         done: Callable[[StreamInfo | OpenError], None],
         again: Callable[[str], None],
+        *,
+        compare: bool = False,
     ) -> None:
         """Wait for the first worker.
 
@@ -41,7 +43,9 @@ class Prober:
             done: Called once, with what was found or why nothing was.
             again: Called with a cause: start another worker for this prober. The last one was
                 killed from outside, which says nothing about the stream.
+            compare: The answer is to be compared with that of other hosts.
         """
+        self._compare = compare
         self._loop = loop
         self._stream = stream
         self._limits = DeadlineLimits(timeout_s)
@@ -60,7 +64,7 @@ class Prober:
 
     def worker_ready(self, child: WorkerProcess) -> None:
         """Have the stream opened, and look from now on whether that hangs."""
-        child.send(Probe(self._stream))
+        child.send(Probe(self._stream, self._compare))
         self._looked_s = self._loop.now_s()
         self._watch(child)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from loaderd.engine.base import EngineStatus, ForkServerStatus, ProcessStatus
 from loaderd.engine.fork_server import ForkServer, ForkServerListener
-from loaderd.engine.messages import Setup
+from loaderd.engine.messages import RemoteSeat, Setup
 from loaderd.engine.oom import OomWatch
 from loaderd.engine.process_state import ProcessState
 from loaderd.engine.scoreboard import Scoreboard
@@ -98,12 +98,27 @@ class ProcessTable:
         """A number that is delayed is no longer wanted."""
         self._delayed.pop(number).cancel()
 
-    def begin(self, number: int, name: str, listener: WorkerListener, setup: Setup) -> None:
-        """Have a process forked as soon as there are a place and a fork server for it."""
+    def begin(
+        self,
+        number: int,
+        name: str,
+        listener: WorkerListener,
+        setup: Setup,
+        seat: RemoteSeat | None = None,
+    ) -> None:
+        """Have a process forked as soon as there are a place and a fork server for it.
+
+        Args:
+            number: Its number.
+            name: As the log calls it.
+            listener: Who is told of it.
+            setup: What it is told first.
+            seat: Of the worker on another host that it stands for.
+        """
         place = self._free_place(probing=number >= FIRST_PROBE)
         if place is None:
             # So many cannot be killed that their stand-ins have no place: wait for one of them.
-            self.later(number, PLACE_S, lambda: self.begin(number, name, listener, setup))
+            self.later(number, PLACE_S, lambda: self.begin(number, name, listener, setup, seat))
             return
         child = WorkerProcess(
             self._loop,
@@ -115,6 +130,7 @@ class ProcessTable:
             listener=listener,
             gone=self._terminated,
             log=self._log,
+            seat=seat,
         )
         self.children[number] = child
         if self.fork_server.ready:

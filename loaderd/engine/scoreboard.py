@@ -138,6 +138,11 @@ class StatusLine:
         text = key.encode("utf-8", "replace")[:KEY]
         KEY_FORM.pack_into(self._map, self._key_at + (row & 1) * KEY_BYTES, len(text), text)
 
+    def copy(self, word: int, key: str) -> None:
+        """Say what another line says: this process stands for the worker of that one."""
+        self.name(unstamp(word)[1], key)
+        self._word.value = word
+
     def idle(self) -> None:
         """Say that nothing is being made. A forked child ends here, as it does at `stamp`."""
         self.stamp(0, 0, 0)

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loaderd.config.staging import StageConfig
 from loaderd.config.stream import StreamConfig
-from loaderd.engine.messages import StreamInfo, UseStream
+from loaderd.engine.messages import RemoteStream, StreamInfo, UseStream
+
+# where other hosts copy databases, if [daemon] stage does not say it
+NODE_STAGE = StageConfig.of("/var/tmp", None, 30, "ray")
 
 
 class StreamTable:
     """The streams of an engine."""
 
-    def __init__(self, streams: Sequence[StreamConfig], late: Sequence[StreamConfig]) -> None:
+    def __init__(
+        self, streams: Sequence[StreamConfig], late: Sequence[StreamConfig], *, stages: bool = False
+    ) -> None:
         """Begin with streams of which nothing was found yet.
 
         Args:
             streams: Those whose user code workers import before they are ready.
             late: The others. Each becomes one of those when it has been opened.
+            stages: Other hosts copy the databases.
         """
         self._plans = {plan.name: plan.to_json() for plan in (*streams, *late)}
+        self._remote_plans = {
+            plan.name: plan.staged((plan.stage or NODE_STAGE) if stages else None).to_json()
+            for plan in (*streams, *late)
+        }
         self._ahead = [plan.name for plan in streams]
         self._infos: dict[str, StreamInfo] = {}
 
@@ -56,16 +67,33 @@ class StreamTable:
 
     def order(self, stream: str) -> UseStream:
         """The message that tells a worker of an opened stream."""
-        info = self._infos[stream]
-        return UseStream(
-            stream,
-            info.identity,
-            info.state,
-            info.total,
-            info.sample_specs,
-            info.specs if info.collated else (),
-            info.plan or self._plans[stream],
-            info.selection,
-            info.classes,
-            tuple(source.selection for source in info.sources),
-        )
+        return use_of(self._infos[stream], self._plans[stream])
+
+    def remote(self, stream: str) -> RemoteStream:
+        """The message that tells a proxy of an opened stream."""
+        return RemoteStream(self._infos[stream], self._remote_plans[stream])
+
+    def all_remote(self) -> tuple[RemoteStream, ...]:
+        """`remote` of all that are open."""
+        return tuple(self.remote(stream) for stream in self._infos)
+
+
+def use_of(info: StreamInfo, plan: str) -> UseStream:
+    """The message that tells a worker of an opened stream.
+
+    Args:
+        info: What it was found to be.
+        plan: What the config says of it, as JSON.
+    """
+    return UseStream(
+        info.stream,
+        info.identity,
+        info.state,
+        info.total,
+        info.sample_specs,
+        info.specs if info.collated else (),
+        info.plan or plan,
+        info.selection,
+        info.classes,
+        tuple(source.selection for source in info.sources),
+    )

@@ -58,7 +58,7 @@ class WorkerEvents:
 
     def worker_does(self, child: WorkerProcess, doing: str) -> None:
         """What a worker does, or waits for, before it is ready."""
-        self._emit(WorkerBooting(child.worker, doing))
+        self._emit(WorkerBooting(child.worker, doing, child.reached))
 
     def worker_reported(self, child: WorkerProcess, message: object) -> None:
         """A worker has done a job, noted something, or let go of a segment.
@@ -67,6 +67,8 @@ class WorkerEvents:
         """
         first = next(iter(child.jobs.values()), None)
         if isinstance(message, Done) and first is not None and answers(message, first):
+            if child.remote and child.other_code:
+                return  # it is being killed: other workers make the rows
             del child.jobs[message.job]
             if child.other_code and self._streams.has_user_code(first.stream):
                 self._emit(WorkerDone(child.worker, message, child.other_code))
@@ -81,6 +83,8 @@ class WorkerEvents:
                     "the others the old"
                 )
                 self._note(child.other_code)
+                if child.remote:
+                    child.kill(child.other_code)
         elif not (
             isinstance(message, SegmentUnmapped) and self._segments.unmapped(message.segment, child)
         ):

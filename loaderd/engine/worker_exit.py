@@ -63,5 +63,7 @@ class ExitReason:
         if self.told_to_leave and status is not None and os.WIFEXITED(status):
             return False, LEFT
         if self.last_words:
-            return how.own, f"{how.cause}: {self.last_words.splitlines()[0]}"
+            words = self.last_words.splitlines()[0]
+            # whoever says why and then kills itself stands for another that was lost
+            return how.own, words if processes.was_killed(status) else f"{how.cause}: {words}"
         return how.own, how.cause

@@ -10,7 +10,14 @@ from typing import Protocol
 from loaderd.core.jobs import Job, Stage, unstamp
 from loaderd.engine.channel import ChannelClosed
 from loaderd.engine.fork_server import ForkServer
-from loaderd.engine.messages import Doing, Leave, Setup, WorkerBooted, WorkerFault
+from loaderd.engine.messages import (
+    Doing,
+    Leave,
+    RemoteSeat,
+    Setup,
+    WorkerBooted,
+    WorkerFault,
+)
 from loaderd.engine.process_state import ProcessState
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.worker_exit import ExitReason, WorkerExit
@@ -68,6 +75,8 @@ class WorkerProcess:
         other_code: What it has imported that is not what others have, in words; "" for nothing.
         doing: What it does before it is ready; "" for nothing long.
         doing_s: Since when.
+        remote: It stands for a worker on another host.
+        reached: It has reached the other hosts.
     """
 
     def __init__(
@@ -82,6 +91,7 @@ class WorkerProcess:
         listener: WorkerListener,
         gone: Callable[[WorkerProcess], None],
         log: WriteLog,
+        seat: RemoteSeat | None = None,
     ) -> None:
         """Wait for `fork`.
 
@@ -95,6 +105,7 @@ class WorkerProcess:
             listener: Who is told.
             gone: Called just before the listener is told of its death.
             log: Its log.
+            seat: Of the worker on another host that it stands for.
         """
         self._loop = loop
         self._board = board
@@ -114,6 +125,8 @@ class WorkerProcess:
         self.other_code = ""  # what it has imported that is not what others have
         self.doing = ""
         self.doing_s = 0.0
+        self._seat = seat
+        self.remote, self.reached = seat is not None, False
         self._session = 0
         self._pidfd = -1
         self._pipes: WorkerPipes | None = None
@@ -143,10 +156,14 @@ class WorkerProcess:
         self._loop.watch(pipes.channel.fileno(), self._readable)
         self.state = ProcessState.FORKING
         with pipes.its_ends() as (sock, output, stacks):
-            self._fork_server.fork(self.worker, self.place, (sock, self._board.fd, output, stacks))
+            fds = (sock, self._board.fd, output, stacks)
+            self._fork_server.fork(self.worker, self.place, fds, remote=self.remote)
         self.send(self._setup)
         self._boot_s = boot_s
         self._await_boot()
+        if self._seat is not None:
+            self.send(self._seat)
+            self.used = {each.info.stream for each in self._seat.streams}
 
     def forked(self, pid: int, pidfd: int) -> None:
         """It is process `pid`; the pidfd is ours from now on."""
@@ -270,7 +287,9 @@ class WorkerProcess:
     def _await_boot(self) -> None:
         if self._boot_timer is not None:
             self._boot_timer.cancel()
-        self._boot_timer = self._loop.later(self._boot_s, self._boots_too_long)
+        # One that stands for a worker elsewhere has its own limits: a node may have to be bought.
+        if not self.remote or self.state == ProcessState.FORKING:
+            self._boot_timer = self._loop.later(self._boot_s, self._boots_too_long)
 
     def _boots_too_long(self) -> None:
         if self.state == ProcessState.FORKING and self._fork_server.stopped:
@@ -329,6 +348,7 @@ class WorkerProcess:
             self._reason.last_words = message.text
         elif isinstance(message, Doing) and not self.was_ready:
             self.doing, self.doing_s = message.text, self._loop.now_s()
+            self.reached = self.reached or message.reached
             self._listener.worker_does(self, message.text)
         elif isinstance(message, WorkerBooted):
             if self.was_ready:

@@ -100,7 +100,7 @@ class ActionDispatcher:
         self.schedule_s = 0.0
         send_message, cannot_boot, log = handlers.send_message, handlers.cannot_boot, handlers.log
         self._do: dict[type[Any], Callable[[Any], object]] = {
-            actions.StartWorker: lambda a: engine.start(a.worker, a.delay_s),
+            actions.StartWorker: lambda a: engine.start(a.worker, a.delay_s, a.remote),
             actions.SendJob: lambda a: engine.send(a.worker, a.job),
             actions.DumpStack: lambda a: engine.dump(a.worker),
             actions.KillWorker: lambda a: engine.kill(a.worker, a.why),

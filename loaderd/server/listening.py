@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -31,7 +32,14 @@ def claim(config: Config, num_workers: int) -> tuple[PeerGate, int]:
     Raises:
         CannotServe: The text says why.
     """
-    daemon = config.daemon
+    daemon, ray = config.daemon, config.workers.ray
+    if ray is not None:
+        if importlib.util.find_spec("ray") is None:
+            raise CannotServe(
+                f"[workers.ray] address = {ray.address!r} needs Ray, which is not installed: "
+                "pip install 'loaderd[ray]', or leave the table out"
+            )
+        num_workers += ray.num_workers
     too_long = paths.too_long(daemon.socket)
     if too_long:
         raise CannotServe(too_long)

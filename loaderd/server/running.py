@@ -264,6 +264,7 @@ class Running:
         scheduler = Scheduler(
             (),
             workers=limits.start,
+            remote_workers=workers.ray.num_workers if workers.ray else 0,
             most_workers=limits.most if workers.num_workers == "auto" else 0,
             sample_timeout_s=workers.sample_timeout_s,
             worker_memory=workers.worker_memory or 0,

@@ -60,7 +60,11 @@ class StatusPages:
             sessions=parts.registry.status(inside),
             workers=status.workers(inside, engine),
             pool=PoolStatus(
-                engine.fork_server, engine.probes, inside.wanted_workers, inside.sizing
+                engine.fork_server,
+                engine.probes,
+                inside.wanted_workers,
+                inside.sizing,
+                inside.remote,
             ),
             memory=MemoryStatus(parts.budget.memory, parts.budget.store.live_bytes),
             quarantine=QuarantineStatus(

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from loaderd.core.snapshot import (
     GroupSnapshot,
+    RemoteSnapshot,
     SessionSnapshot,
     StreamSnapshot,
     WorkerSnapshot,
@@ -147,12 +148,14 @@ class PoolStatus:
             say.
         sizing: What `num_workers = "auto"` last did or did not do about that, and why; None if the
             number is fixed.
+        remote: Workers on other hosts; None if there are to be none.
     """
 
     fork_server: ForkServerStatus = field(metadata=TEMPLATE)
     probes: tuple[ProcessStatus, ...]
     wanted_workers: int = 0
     sizing: str | None = None
+    remote: RemoteSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,10 @@ def _run(role: str, *rest: str) -> int:
         from loaderd.worker.main import main as worker
 
         return worker(list(rest))
+    if role == "proxy":
+        from loaderd.worker.remote.proxy import main as proxy
+
+        return proxy(list(rest))
     print(f"loaderd.worker: unknown role {role!r}", file=sys.stderr)
     return 2
 

@@ -153,8 +153,10 @@ def be_worker(parent: int, sock: int, board: int, line: int, output: int, dump: 
     return run(parent, sock, board, line, output, dump)
 
 
-def spawn_worker(parent: int, sock: int, board: int, line: int, output: int, dump: int) -> int:
-    """Go on as a worker in a fresh interpreter; does not return."""
+def spawn_worker(
+    parent: int, sock: int, board: int, line: int, output: int, dump: int, *, role: str = "worker"
+) -> int:
+    """Go on as a worker in a fresh interpreter, or in another role; does not return."""
     for fd in (sock, board, output, dump):
         os.set_inheritable(fd, True)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -165,7 +167,7 @@ def spawn_worker(parent: int, sock: int, board: int, line: int, output: int, dum
     rest = json.dumps([parent, sock, board, line, output, dump])
     os.execv(
         sys.executable,
-        [sys.executable, "-c", boot, json.dumps(list(map(str, sys.path))), "worker", rest],
+        [sys.executable, "-c", boot, json.dumps(list(map(str, sys.path))), role, rest],
     )
 
 
@@ -236,7 +238,10 @@ class ForkServerProcess:
             try:
                 self._channel.close()
                 sock, board, output, dump = fds
-                code = self._body(self._own, sock, board, order.line, output, dump)
+                rest = (self._own, sock, board, order.line, output, dump)
+                if order.remote:
+                    code = spawn_worker(*rest, role="proxy")
+                code = self._body(*rest)
             except BaseException:  # noqa: BLE001 - the top-level handler of a process that must not come back from here
                 traceback.print_exc()
             finally:

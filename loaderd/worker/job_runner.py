@@ -202,31 +202,42 @@ class JobRunner:
     def _compact(
         self, job: Job, stream: WorkerStream, watch: Stopwatch, slot: MappedSlot
     ) -> JobResult:
-        """Move the surviving rows up over the lost ones, row by row in order.
-
-        A row that has moved out leaves -1 in place of its index, so whoever does the job again
-        after a death in the middle sees how far it had come; what is still to move has not been
-        overwritten. The last survivor moves last, and its place lies behind those that are kept:
-        once it says so, the indices alone are written. Only places of survivors are looked at: what
-        lies in that of a lost row is of an earlier batch.
-        """
+        """Move the surviving rows up over the lost ones."""
         watch.enter(Stage.COMPACT)
         self._line.stamp(job.job, job.first, Stage.COMPACT)
-        lost = set(job.lost)
-        kept = [row for row in range(job.rows) if row not in lost]
         positions = np.arange(job.start, job.start + job.rows, dtype=np.int64)
         order = stream.spans(job.epoch_samples, job.rows).order
-        original = order.indices(job.seed, job.epoch, positions)
-        indices = slot.indices()
-        arrays = [array for _, array in slot.arrays()]
-        if kept and indices[kept[-1]] != MOVED:
-            for to, row in enumerate(kept):
-                if to != row and indices[row] == original[row]:
-                    for array in arrays:
-                        array[to] = array[row]
-                    indices[row] = MOVED
-        indices[: len(kept)] = original[kept]
+        lost = set(job.lost)
+        kept = [row for row in range(job.rows) if row not in lost]
+        move_up(slot, job, order.indices(job.seed, job.epoch, positions)[kept])
         return JobResult()
+
+
+def move_up(slot: MappedSlot, job: Job, indices: np.ndarray) -> None:
+    """Move the surviving rows up over the lost ones, row by row in order.
+
+    A row that has moved out leaves -1 in place of its index, so whoever does the job again after a
+    death in the middle sees how far it had come; what is still to move has not been overwritten.
+    The last survivor moves last, and its place lies behind those that are kept: once it says so,
+    the indices alone are written. Only places of survivors are looked at: what lies in that of a
+    lost row is of an earlier batch.
+
+    Args:
+        slot: The slot.
+        job: Says which rows are lost.
+        indices: The dataset indices of the surviving rows, in order.
+    """
+    lost = set(job.lost)
+    kept = [row for row in range(job.rows) if row not in lost]
+    there = slot.indices()
+    arrays = [array for _, array in slot.arrays()]
+    if kept and there[kept[-1]] != MOVED:
+        for to, row in enumerate(kept):
+            if to != row and there[row] == indices[to]:
+                for array in arrays:
+                    array[to] = array[row]
+                there[row] = MOVED
+    there[: len(kept)] = indices
 
 
 def collate(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from dataclasses import replace
 
 from loaderd.config.stream import StreamConfig
 from loaderd.core.jobs import Job
@@ -24,6 +25,7 @@ from loaderd.engine.messages import (
     Probe,
     SegmentUnmapped,
     Setup,
+    StreamInfo,
     UnmapSegment,
     UseStream,
     WorkerBooted,
@@ -34,6 +36,7 @@ from loaderd.system.resource_limits import reset_affinity
 from loaderd.worker import generator_watch, process_setup
 from loaderd.worker.imports import Imports
 from loaderd.worker.job_runner import JobRunner
+from loaderd.worker.makers import makers_of
 from loaderd.worker.probe import probe_staged
 from loaderd.worker.sample_runner import clean
 from loaderd.worker.segments import MappedSegment
@@ -161,11 +164,12 @@ class WorkerMain:
         elif isinstance(order, UseStream):
             self._open_streams.use(order)
         elif isinstance(order, Probe):
-            self._channel.send(
-                probe_staged(
-                    self._open_streams, self._line, self._plans[order.stream], self._imported
-                )
-            )
+            plan = StreamConfig.from_json(order.plan) if order.plan else self._plans[order.stream]
+            found = probe_staged(self._open_streams, self._line, plan, self._imported)
+            if order.compare and isinstance(found, StreamInfo):
+                makers = makers_of(self._open_streams.get(order.stream), self._line)
+                found = replace(found, makers=makers)
+            self._channel.send(found)
         else:
             raise ProtocolError(f"a worker does not know what to do with {order!r:.100}")
 

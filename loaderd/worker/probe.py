@@ -205,7 +205,7 @@ def _label_notes(stream: WorkerStream) -> list[str]:
     return list(label_notes(stream.plan, stream.source, stream.first_indices(TRIES).tolist()))
 
 
-def _rows(stream: WorkerStream, line: StatusWriter, first: int, last: int) -> SampleRunner:
+def rows_of(stream: WorkerStream, line: StatusWriter, first: int, last: int) -> SampleRunner:
     """Rows of the split as stored, without policy: a bad one is None and reported in `bad`."""
     job = Job(0, JobKind.TRIAL, stream.plan.name, 0, 0, stream.plan.seed, 0, 0, last, first, last)
     rows = SampleRunner(stream, job, line, Stopwatch(), policy="skip")
@@ -221,7 +221,7 @@ def _good_samples(
     Raises _NoGoodSample without any.
     """
     count = len(stream.first_indices(TRIES))
-    rows = _rows(stream, line, 0, count)
+    rows = rows_of(stream, line, 0, count)
     good: list[Any] = []
     undecided: list[Any] = []
     for row in range(count):
@@ -295,7 +295,7 @@ def _collated(stream: WorkerStream, line: StatusWriter) -> tuple[dict[str, Any],
     The room is in bytes, for a batch of the stream's size.
     """
     want = len(stream.first_indices(stream.plan.batch_size))
-    rows = _rows(stream, line, 0, want)
+    rows = rows_of(stream, line, 0, want)
     samples = [sample for row in range(want) if (sample := rows.make(row)) is not None]
     if not samples:
         raise _NoGoodSample(

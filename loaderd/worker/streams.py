@@ -146,9 +146,13 @@ class OpenStreams:
 
         An open file is shared by all streams of it, and data that has changed may be what this
         stream was opened with: then all are closed, and opened when they are next asked for, as
-        they are if it is told once more, since it was opened anew.
+        they are if this one is open: it was opened anew, or by a probe in this process.
         """
-        if use.stream in self._uses or any(map(self._stale, self._open.values())):
+        if (
+            use.stream in self._open
+            or use.stream in self._uses
+            or any(map(self._stale, self._open.values()))
+        ):
             for stream in self._open.values():
                 stream.source.close()
             self._open.clear()

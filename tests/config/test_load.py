@@ -340,7 +340,7 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
         (
             '[workers]\nengine = "ray"',
             'workers.engine: "ray": unknown key; there are num_workers, reset_affinity, '
-            "sample_timeout_s, worker_memory, start_method, init",
+            "sample_timeout_s, worker_memory, start_method, init, ray",
         ),
         (
             '[daemon]\nmemory = "4 gigs"',

@@ -32,7 +32,12 @@ def test_the_page_is_the_one_that_the_schema_makes() -> None:
 
 @pytest.mark.parametrize(
     ("table", "header"),
-    [(schema.DAEMON, "daemon"), (schema.WORKERS, "workers"), (schema.STREAM, "streams.train")],
+    [
+        (schema.DAEMON, "daemon"),
+        (schema.WORKERS, "workers"),
+        (schema.RAY, "workers.ray"),
+        (schema.STREAM, "streams.train"),
+    ],
 )
 def test_each_example_is_read_as_it_stands(table: Table, header: str, tmp_path: Path) -> None:
     for name in table.keys:
@@ -42,6 +47,6 @@ def test_each_example_is_read_as_it_stands(table: Table, header: str, tmp_path: 
         path = tmp_path / "config.toml"
         path.write_text(
             f"[{header}]\n{needs if not stream else ''}\n{name} = "
-            f"{reference.EXAMPLES[name]}\n{stream}{others}"
+            f"{reference.EXAMPLES.get(f'{header[8:]}.{name}') or reference.EXAMPLES[name]}\n{stream}{others}"
         )
         load.load(str(path), {"XDG_RUNTIME_DIR": str(tmp_path)}, 1000)

@@ -63,7 +63,7 @@ class Driven:
         )
         self.dispatcher = ActionDispatcher(self.scheduler, handlers, self.loop)
 
-    def start(self, worker: int, delay_s: float) -> None:
+    def start(self, worker: int, delay_s: float, remote: bool = False) -> None:
         self.done.append(("start", worker, delay_s))
 
     def kill(self, worker: int, why: str) -> None:
@@ -87,7 +87,7 @@ def test_nothing_is_started_before_it_begins(driven: Driven) -> None:
 
 def test_an_event_from_within_the_beginning_waits_for_its_end() -> None:
     class Eager(Driven):
-        def start(self, worker: int, delay_s: float) -> None:
+        def start(self, worker: int, delay_s: float, remote: bool = False) -> None:
             self.dispatcher.step(WorkerReady(worker))
             super().start(worker, delay_s)
 

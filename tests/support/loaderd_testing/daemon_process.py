@@ -96,7 +96,7 @@ class FakePool:
         else:
             self.loop.soon(lambda: done(answer))
 
-    def start(self, worker: int, delay_s: float) -> None:
+    def start(self, worker: int, delay_s: float, remote: bool = False) -> None:
         seen = SeenWorker(worker, 0, "", False, 0)
         event = (
             WorkerDied(worker, True, "exit code 1", seen, "", "Traceback: no")

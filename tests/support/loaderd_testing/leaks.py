@@ -111,6 +111,8 @@ def _descends(one: Process, all_: dict[int, Process]) -> bool:
     seen = one
     while seen.parent in all_:
         seen = all_[seen.parent]
+        if seen.pid in KEPT_PIDS:  # what it has below it stays with it
+            return False
         if seen.pid == os.getpid():
             return True
     return False

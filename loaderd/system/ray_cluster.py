@@ -1,0 +1,181 @@
+"""Ray: the one file that imports it, and only processes that stand for workers elsewhere load it.
+
+Ray owns nodes, placement, restarts and autoscaling. An actor dies with the process that made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import ray
+from ray import exceptions
+
+REACH_S = 5.0  # to open a connection to the head of a cluster
+LARGE = 16 << 20  # bytes of a file that does not travel: it is data, and not code
+MOST_FILES = 20_000  # of a folder that travels
+# what does not travel, in the words of .gitignore
+NO_CODE = ["*.mdb", "*.lmdb", "*.log", "*.sock", "*.bad.jsonl", ".git", "__pycache__"]
+NO_CODE += [".venv", "venv", "node_modules", ".*_cache"]
+LOOK = "look"  # methods that are answered while another one runs
+
+
+class RayError(Exception):
+    """What is asked of Ray cannot be had; str() says why, in one line."""
+
+
+def check_address(address: str) -> None:
+    """Look whether somebody listens there; Ray itself would wait for minutes.
+
+    Raises:
+        RayError: Nobody does.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+    except OSError as error:
+        raise RayError(f"Ray at {address} is not reachable: {error}") from None
+
+
+def connect(address: str, folder: str) -> None:
+    """Become a driver of a cluster. May wait for long.
+
+    Args:
+        address: As in the config.
+        folder: Travels to whatever is started there; "" for none.
+
+    Raises:
+        RayError: It cannot be reached, or the folder cannot travel.
+    """
+    check_address(address)
+    env: dict[str, Any] = {}
+    if folder:
+        env = {"working_dir": folder, "excludes": [*NO_CODE, *_large_files(folder)]}
+    try:
+        ray.init(
+            address,
+            runtime_env=env or None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=False,
+        )
+    except Exception as error:  # noqa: BLE001 - Ray raises whatever it likes here
+        raise RayError(f"Ray at {address} is not reachable: {_line(error)}") from None
+
+
+def disconnect() -> None:
+    """Leave the cluster; the actors of this process end."""
+    ray.shutdown()
+
+
+class Actor:
+    """An object of a class on another node of the cluster. It ends with this process."""
+
+    def __init__(self, cls: type, resources: Mapping[str, float]) -> None:
+        """Ask for a place for it.
+
+        Args:
+            cls: Its class, which every node can import.
+            resources: What it takes of Ray's resources.
+        """
+        own = {name: amount for name, amount in resources.items() if name not in KNOWN}
+        options: dict[str, Any] = {
+            KNOWN[name]: amount for name, amount in resources.items() if name in KNOWN
+        }
+        options.setdefault("num_cpus", 0)
+        here = _own_node()
+        if here:
+            options["label_selector"] = {"ray.io/node-id": f"!{here}"}
+        decorate: Any = ray.remote
+        made = decorate(concurrency_groups={LOOK: 1})(cls)
+        self._actor = made.options(resources=own, max_restarts=0, **options).remote()
+
+    def ready(self) -> Future[Any]:
+        """Done when it has found a place and is there."""
+        return self._actor.__ray_ready__.remote().future()
+
+    def call(self, method: str, *args: Any, look: bool = False) -> Future[Any]:
+        """Call a method of it.
+
+        Args:
+            method: Its name.
+            args: Its arguments.
+            look: Beside another call that may be running.
+        """
+        bound = getattr(self._actor, method)
+        if look:
+            bound = bound.options(concurrency_group=LOOK)
+        return bound.remote(*args).future()
+
+
+KNOWN = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+
+
+@contextlib.contextmanager
+def told_plainly() -> Iterator[None]:
+    """What Ray raises becomes a RayError that says it in one line."""
+    try:
+        yield
+    except exceptions.RayTaskError as error:
+        raise RayError(f"its actor failed: {_line(error.cause or error)}") from None
+    except exceptions.RayActorError as error:
+        raise RayError(f"its actor is gone: {_cause(error)}") from None
+    except exceptions.RayError as error:
+        raise RayError(_line(error)) from None
+
+
+def paths() -> list[str]:
+    """Where an actor's process looks for modules, without what Ray has added for itself."""
+    own = os.path.dirname(ray.__file__) + os.sep
+    return [path for path in map(str, sys.path) if not path.startswith(own)]
+
+
+def _own_node() -> str:
+    """The id of the node that this process is on; "" for one outside of the cluster."""
+    with contextlib.suppress(Exception):  # a client has none, and says so in many ways
+        return ray.get_runtime_context().get_node_id()
+    return ""
+
+
+def _large_files(folder: str) -> list[str]:
+    """The large files below a folder, as .gitignore names them.
+
+    Raises:
+        RayError: There are too many files.
+    """
+    large: list[str] = []
+    count = 0
+    for at, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in NO_CODE]
+        count += len(files)
+        if count > MOST_FILES:
+            raise RayError(
+                f"{folder} has more than {MOST_FILES:,} files, and travels to other nodes with the "
+                "user's code: put the config into a folder of its own, with the code beside it"
+            )
+        for name in files:
+            path = os.path.join(at, name)
+            with contextlib.suppress(OSError):
+                if os.lstat(path).st_size > LARGE:
+                    large.append("/" + os.path.relpath(path, folder))
+    return large
+
+
+def _cause(error: Exception) -> str:
+    """The part of Ray's text that says why an actor is gone."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    found = [line for line in lines if line.startswith(("The actor", "Its ", "The node"))]
+    return (found or [line for line in lines if line] or [type(error).__name__])[-1][:300]
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:300]

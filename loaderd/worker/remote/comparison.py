@@ -1,0 +1,50 @@
+"""Whether another host would make the bytes that this one makes."""
+
+from __future__ import annotations
+
+import json
+
+from loaderd.engine.messages import StreamInfo
+from loaderd.worker.makers import SAMPLES
+
+# what both must have found of a stream, and what that is called
+SAME = {
+    "total": "the number of samples",
+    "samples": "the number of samples of an epoch",
+    "identity": "the data",
+    "values": "the data",
+    "layout": "the layout",
+    "keys": "the names of samples",
+    "classes": "the class names",
+    "sample_specs": "the fields of samples",
+    "specs": "the fields of batches",
+    "form": "the form of samples",
+    "collated": "the form of batches",
+}
+
+
+def difference(here: StreamInfo, there: StreamInfo) -> str:
+    """What of a stream is another on another host than here; "" if nothing.
+
+    Args:
+        here: What was found here.
+        there: What was found there.
+    """
+    for name, what in SAME.items():
+        ours, theirs = getattr(here, name), getattr(there, name)
+        if ours != theirs:
+            return f"{what} would be others: {theirs!r:.100} there, {ours!r:.100} here"
+    ours, theirs = json.loads(here.makers), json.loads(there.makers)
+    for name, text in ours.items():
+        if name != SAMPLES and theirs.get(name, text) != text:
+            return f"{name} is {theirs[name]} there, {text} here: install the same"
+    known = {module.path: module.digest for module in here.code}
+    for module in there.code:
+        if known.get(module.path, module.digest) != module.digest:
+            return f"{module.path} is another file there than here"
+    if ours[SAMPLES] != theirs[SAMPLES]:
+        return (
+            "the first samples would be others, with the same versions of all that is known: is "
+            "the data the same, and does the code make a sample alike each time (`loaderd check`)?"
+        )
+    return ""

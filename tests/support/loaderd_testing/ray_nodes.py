@@ -1,0 +1,101 @@
+"""A Ray cluster on this machine: a head without room for workers, and nodes that have some.
+
+It runs below a process of its own: what Ray starts and ends there is no leftover of a test, and
+Ray's own files lie in a folder of theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from loaderd.config.ray import RayConfig
+from loaderd_testing import leaks
+
+STORE_BYTES = 80 << 20  # about the least that Ray takes
+CPUS = 2  # of a node
+
+
+class Nodes:
+    """A running cluster.
+
+    Attributes:
+        address: Of its head.
+    """
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.address = self._answer()
+
+    def config(self, num_workers: int = 1, **more: Any) -> RayConfig:
+        return RayConfig(address=self.address, num_workers=num_workers, **more)
+
+    def ask(self, order: str) -> None:
+        """add: one more node. lose: the last one is gone, as if its machine were off."""
+        assert self._process.stdin is not None
+        print(order, file=self._process.stdin, flush=True)
+        assert self._answer() == order
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        assert line, "the process of the cluster has ended"
+        return line
+
+
+@contextmanager
+def two_nodes() -> Iterator[Nodes]:
+    """A head, and one node with room for CPUS workers."""
+    folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
+    # what is ours of the environment would mark its processes as a test's
+    run = str(Path(tempfile.gettempdir()).parent)
+    env = {name: value for name, value in os.environ.items() if run not in value}
+    env |= {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "loaderd_testing.ray_nodes", folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=env,
+    )
+    leaks.KEPT_PIDS.add(process.pid)
+    try:
+        with process:
+            yield Nodes(process)
+    finally:
+        leaks.KEPT_PIDS.discard(process.pid)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(folder: str) -> None:
+    """Run a cluster until the end of the standard input."""
+    from ray.cluster_utils import Cluster
+
+    answers = os.dup(1)
+    os.dup2(2, 1)  # Ray prints
+    head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": folder}
+    sizes: Any = {"object_store_memory": STORE_BYTES}
+    cluster: Any = Cluster(initialize_head=True, head_node_args={**head, **sizes})
+    nodes = [cluster.add_node(num_cpus=CPUS, **sizes)]
+    os.write(answers, f"{cluster.address}\n".encode())
+    try:
+        for line in sys.stdin:
+            if line.strip() == "add":
+                nodes.append(cluster.add_node(num_cpus=CPUS, **sizes))
+            else:
+                cluster.remove_node(nodes.pop(), allow_graceful=False)
+            os.write(answers, line.encode())
+    finally:
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
