@@ -8,7 +8,7 @@ Variants, as in NAME:VARIANT:
     through a layout class of twenty lines dataset    the shared map-style dataset and its
     transform, as they are: what moving over costs nobody embedded   no daemon is started
     beforehand: the trainer's Loader does it numpy      the batches as numpy arrays, in a trainer
-    without torch
+    without torch shared     trainers get the same batches from one making
 
 `+` joins them: "ra+numpy". What is packed lies in the folder of the corpora and is made once;
 `python -m contestants.loaderd` does it ahead.
@@ -245,7 +245,10 @@ def client(cfg: Config) -> Iterator[Callable[[], Iterator[tuple[Any, Any]]]]:
     variant = set(VARIANT.split("+"))
     source = config_of(cfg).with_suffix(".toml" if "embedded" in variant else ".sock")
     with Loader(
-        source, stream="train", output="numpy" if "numpy" in variant else "torch"
+        source,
+        stream="train",
+        output="numpy" if "numpy" in variant else "torch",
+        shared="shared" in variant or None,
     ) as loader:
 
         def epoch() -> Iterator[tuple[Any, Any]]:
