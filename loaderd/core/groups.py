@@ -11,13 +11,13 @@ waits for anybody, and members whose cursors meet share again.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from math import inf
 
-from loaderd.core.batch_window import PlannedBatch, PlannedBatches, by_distance
+from loaderd.core.batch_window import PlannedBatch
 from loaderd.core.batches import BatchBuild, SlotRef
 from loaderd.core.events import Attach
+from loaderd.core.group_window import GroupWindow
 from loaderd.core.histogram import Histogram
 from loaderd.core.jobs import Done, Job
 from loaderd.core.sessions import SessionState
@@ -55,7 +55,7 @@ class GroupState(SlotOwner):
             times: Counts how long each batch takes.
         """
         super().__init__(event.group, event.stream, times)
-        self.window = PlannedBatches(event.prefetch)
+        self.window: GroupWindow = GroupWindow(event.prefetch)  # pyright: ignore[reportIncompatibleVariableOverride] - set once
         self.slots: SharedSlots = SharedSlots(event.segment)  # pyright: ignore[reportIncompatibleVariableOverride] - set once
         self.members: list[GroupMember] = []
         self.share_window = max(event.share_window, event.prefetch)
@@ -153,6 +153,7 @@ class GroupState(SlotOwner):
 
     def answered(self, job: Job, done: Done) -> None:
         """Take the measures of a job. Each member bears an equal part of them."""
+        self.window.answered()
         at_work = [member for member in self.members if not member.ended]
         for member in at_work:
             member.usage.answered(job, done, part=1 / len(at_work))
@@ -219,10 +220,8 @@ class GroupState(SlotOwner):
             By id of the batch, by distance. They are the window.
         """
         served = sorted(self.members, key=lambda member: member.served)
-        found = by_distance([member.planned() for member in served])
-        for item in found.values():
-            item.build.step = self.step_of(item.cursor)
-        self.window.items = deque(found.values())
+        windows = [member.planned() for member in served]
+        found = self.window.look(windows, self.step_of, self.share_window)
         for build in tuple(self.placed.values()):
             if self._is_useless(build, found):
                 self.restart(build)
