@@ -70,6 +70,22 @@ def test_a_segment_that_many_read_can_be_written_by_none_of_them(loop: Loop, unt
     segments.close()
 
 
+def test_without_proc_many_read_a_segment_all_the_same(
+    loop: Loop, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(*_: object) -> int:
+        raise FileNotFoundError
+
+    segments, answers = SegmentStore(loop), Answers()
+    segments.reserve(1, BIG, answers)
+    until(lambda: answers)
+    monkeypatch.setattr(memfd.os, "open", absent)
+    with segments.lent(7, writable=False) as lent:
+        assert lent == answers[0][0]
+    os.fstat(lent)  # it is still there
+    segments.close()
+
+
 def test_a_reservation_that_fails_in_the_middle_gives_all_back(loop: Loop, until: Until) -> None:
     made: list[int] = []
 
