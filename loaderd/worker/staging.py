@@ -45,8 +45,8 @@ def explained(plan: StreamConfig, text: str) -> str:
         for original, copy in each.copies.items():
             if copy in text:
                 return (
-                    f"{text} (it is the staged copy of {original}: remove it, and the next start "
-                    "copies it again)"
+                    f"{text} (it is the staged copy of {original}: start the daemon again, which "
+                    "makes it good, or remove it before)"
                 )
     return text
 

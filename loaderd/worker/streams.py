@@ -168,7 +168,11 @@ class OpenStreams:
 
     def notes(self) -> list[str]:
         """Lines that somebody should be told, each once."""
-        return [text for stream in self._open.values() for text in stream.source.notes()]
+        return [
+            explained(stream.plan, text)
+            for stream in self._open.values()
+            for text in stream.source.notes()
+        ]
 
     def get(self, name: str, tick: Tick = lambda count: None) -> WorkerStream:
         """The open stream.

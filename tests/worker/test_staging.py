@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.server.source_changes import data_changed
 from loaderd.server.stream_catalog import OpenedStream
 from loaderd.worker.staging import explained, staged
+from loaderd.worker.streams import OpenStreams
 from loaderd_testing.engine_harness import Workshop
 from loaderd_testing.sample_builders import write_own
 
@@ -142,7 +144,7 @@ def test_a_copy_that_is_damaged_or_gone_is_told_with_its_original(
     copy.rename(copy.with_name("away"))
     done = shop.run(1, shop.job("train", 20))
     assert done.changed.startswith(f"{copy}: ")
-    told = f"(it is the staged copy of {path}: remove it, and the next start copies it again)"
+    told = f"(it is the staged copy of {path}: start the daemon again, which makes it good, or"
     assert told in done.changed
 
 
@@ -167,5 +169,20 @@ def test_only_a_text_that_names_a_copy_is_explained() -> None:
     mixed = StreamConfig("m", of={"a": 1}, sources=(one,))
     assert explained(mixed, "/data/a.lmdb: is cut short") == "/data/a.lmdb: is cut short"
     assert explained(mixed, "/local/a-1.mdb: is cut short").endswith(
-        "(it is the staged copy of /data/a.lmdb: remove it, and the next start copies it again)"
+        "(it is the staged copy of /data/a.lmdb: start the daemon again, which makes it good, or "
+        "remove it before)"
     )
+
+
+def test_a_copy_that_is_touched_is_noted_with_its_original(
+    tmp_path: Path, stage: StageConfig
+) -> None:
+    path = database(tmp_path / "a.lmdb", 5)
+    streams = OpenStreams([], 0, 1)
+    copied = staged(StreamConfig("t", lmdb=path, stage=stage), Board(), print)
+    streams.plan(copied)
+    stream = streams.get("t")
+    os.utime(copied.copies[path])
+    assert stream.changed() == ""
+    (note,) = streams.notes()
+    assert f"(it is the staged copy of {path}: " in note

@@ -132,7 +132,7 @@ class _CopyMaker:
         """The path, once it is whole."""
         copy = self._folder.file(self._name, COPY)
         part = self._folder.file(self._name, PART)
-        self._folder.use(self._name, lambda who: self._tick(f"waiting for {who}", 0, self._used))
+        self._folder.use(self._name, self._locked)
         while not (self._folder.is_trusted(self._name) and self._is_same(copy)):
             path = copy if os.path.lexists(copy) else part
             with _open(path) as self._part:
@@ -168,7 +168,11 @@ class _CopyMaker:
     def _others(self, who: str) -> None:
         """Another process makes it or looks at it: tell how far that is."""
         done, what = self._folder.told(self._name)
-        self._tick(f"waiting for {who}: {what}".rstrip(" :"), min(done, self._used), self._used)
+        self._tick(f"waiting for {who}: {what or 'staging'}", min(done, self._used), self._used)
+
+    def _locked(self, who: str) -> None:
+        """Another process holds the folder, which it does for moments."""
+        self._tick(f"waiting for {who}, which holds the stage folder:", 0, self._used)
 
     def _does(self, what: str, done: int) -> None:
         self._folder.tell(self._name, what, done)
@@ -184,12 +188,7 @@ class _CopyMaker:
         copy, part = self._folder.file(self._name, COPY), self._folder.file(self._name, PART)
         self.damaged = path == copy
         os.rename(path, part)
-        self._folder.reserve(
-            self._part,
-            self._name,
-            self._used,
-            lambda who: self._tick(f"waiting for {who}", 0, self._used),
-        )
+        self._folder.reserve(self._part, self._name, self._used, self._locked)
         try:
             done = os.fstat(self._sums).st_size // SUM
             for number in range(done, self.pieces):

@@ -327,3 +327,18 @@ def test_a_disk_that_fills_up_is_told_and_not_kept_full(
     with pytest.raises(SourceError, match=r"no space left on the disk .*\[daemon\] stage"):
         place.copy()
     assert place.files() == []
+
+
+def test_who_holds_the_folder_is_told(place: Place) -> None:
+    place.copy()
+    fd = os.open(place.folder.file("lock", ""), os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+
+    def tick(*what: Any) -> None:
+        os.close(fd)
+        place.tick(*what)
+
+    place.told.clear()
+    place.copy(tick)
+    (told,) = place.told
+    assert told[0] == f"waiting for pid {os.getpid()}, which holds the stage folder:"
