@@ -14,7 +14,7 @@ import pytest
 from loaderd.config.parts import PartConfig
 from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.data.sample import Sample
-from loaderd.data.selection.tables import open_table
+from loaderd.data.selection.tables import _mapped
 from loaderd.engine.messages import UseStream
 from loaderd.worker.streams import DataChanged, OpenStreams
 from loaderd_testing.engine_harness import Workshop, numbers
@@ -179,7 +179,7 @@ def test_list_of_samples_that_was_removed_is_made_again_unless_the_keys_are_othe
     first, later = OpenStreams([plan], 0, 1), OpenStreams([plan], 1, 2)
     selection = first.get("train").source.selection
     Path(selection.listed).unlink()
-    open_table.cache_clear()
+    _mapped.cache_clear()
     if edited:
         file.write_text("7\n3\n")
     with closing(first.get("train").source) as source:
