@@ -155,7 +155,7 @@ def test_a_larger_segment_goes_to_all_before_the_scheduler_hears_and_to_those_wh
     assert between.last().segment == first.segment
     desk.control.drop(two)
     told: list[Any] = []
-    desk.registry._step = lambda event: told.append((event, one.last(), between.last()))  # pyright: ignore[reportPrivateUsage]
+    desk.registry._step = lambda event: told.append((event, one.last(), between.last()))
     desk.until(lambda: told)
     larger = one.last()
     assert isinstance(larger, Segment)
