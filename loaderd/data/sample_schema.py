@@ -127,7 +127,7 @@ class SampleSchema:
         if same_type and (fits or free):
             return
         hint = _hint(wanted) if same_type else ""
-        if found.kind == wanted.kind == "array" and not same_type:
+        if shapes and found.kind == wanted.kind == "array" and not same_type:
             hint = "; convert it to one dtype, in the dataset or in a transform"
         raise _fault(
             f"{self._where}: field {wanted.name!r} is {_words(found, shapes)}, in the stream's "
