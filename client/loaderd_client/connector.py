@@ -27,7 +27,7 @@ from loaderd_wire.facts import apart_from_code, differences, edited_code, withou
 from loaderd_wire.slices import Cursor, EpochShape
 
 TENSORS = "loaderd_client.torch_backend"
-SHARED = {None: "stream", True: "yes", False: "no"}  # of a Hello, for each value of the argument
+SHARED = {None: "", True: "yes", False: "no"}  # of a Hello, for each value of the argument
 # of a Welcome, besides the fingerprints
 DECIDING = ("samples", "batch_size", "seed", "drop_last", "form", "tail")
 

@@ -15,8 +15,9 @@ from typing import Any
 from loaderd_wire.errors import BadSample
 from loaderd_wire.slots import Chunk, FieldSpec
 
-PROTOCOL = 3
+PROTOCOL = 4
 OLDEST = 2  # the first one that a daemon of this version speaks with, too
+SHARES = 4  # the first one whose clients can share batches
 ADDED = "added"  # in the metadata of a field that an earlier daemon or client does not know
 
 
@@ -64,7 +65,7 @@ class Hello:
         content: Likewise, facts about the samples.
         config: Absolute path of the config that the client was given, or "".
         shared: Whether its batches may lie in memory that other sessions read, too: "yes", "no", or
-            "stream" for the stream's setting. "": an earlier client, which cannot read such memory.
+            "" for the stream's setting. Clients of protocols before SHARES cannot read such memory.
     """
 
     protocol: int

@@ -28,7 +28,7 @@ from loaderd_wire.facts import (
 )
 from loaderd_wire.hints import few
 from loaderd_wire.limits import CLIENT_FIELDS, MAX_INT, MAX_PREFETCH, MAX_ROWS
-from loaderd_wire.messages import OLDEST, PROTOCOL, Hello, Segment
+from loaderd_wire.messages import OLDEST, PROTOCOL, SHARES, Hello, Segment
 from loaderd_wire.slices import EpochShape, steps_left
 from loaderd_wire.slots import FieldSpec, slot_layout
 
@@ -144,7 +144,8 @@ def admit(
     _check_same(hello, order, content)
     if not 1 <= hello.prefetch <= MAX_PREFETCH:
         raise ConfigError(f"prefetch = {hello.prefetch}: use 1 to {MAX_PREFETCH}")
-    window = 0 if replay else share_window(hello.shared, hello.prefetch, stream.plan)
+    can_share = hello.protocol >= SHARES and not replay
+    window = share_window(hello.shared, hello.prefetch, stream.plan) if can_share else 0
     slots = window + hello.prefetch + SPARE_SLOTS
     made = sized(stream, fields, shape.batch_size, slots, segment)
     return AdmittedStream(shape, seed, hello.prefetch, fields, made, order, content, window)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from loaderd.config.stream import StreamConfig
 from loaderd_wire.errors import ConfigError
 
-ASKED = ("stream", "yes", "no")
-EARLIER = ""  # what a client asks for that cannot share
+ASKED = ("", "yes", "no")
 
 
 def share_window(shared: str, prefetch: int, plan: StreamConfig) -> int:
     """A batch is kept for trainers that will want it as one of their next so many.
 
     Args:
-        shared: What a trainer asks for.
+        shared: What a trainer asks for; "" for what the stream says.
         prefetch: Its prefetch.
         plan: The stream.
 
@@ -23,7 +22,7 @@ def share_window(shared: str, prefetch: int, plan: StreamConfig) -> int:
     Raises:
         ConfigError: It asks for something else.
     """
-    if shared not in (*ASKED, EARLIER):
+    if shared not in ASKED:
         raise ConfigError(f"shared = {shared!r}: use {', '.join(map(repr, ASKED))}")
-    wanted = plan.share if shared == "stream" else shared == "yes"
+    wanted = plan.share if shared == "" else shared == "yes"
     return (plan.share_window or 2 * prefetch) if wanted else 0

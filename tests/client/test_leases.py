@@ -253,7 +253,7 @@ def test_shared_batches_are_the_trainers_own_and_hold_no_slot(
     assert caplog.text == ""
     assert loader.stats()["shared"]
     assert loader.stats()["copied_batches"] == 0
-    assert [hello.shared for hello in daemon.hellos] == ["yes", "stream"]
+    assert [hello.shared for hello in daemon.hellos] == ["yes", ""]
 
 
 def test_a_shared_segment_is_mapped_for_reading_only(fake: Fake, load: Load) -> None:

@@ -13,7 +13,7 @@ from loaderd.core.events import Attach, Detach, SegmentGrown
 from loaderd.server.admission import OpenedStream, sized
 from loaderd.system import memfd
 from loaderd.system.loop import Loop
-from loaderd_wire.messages import Segment, Starting, Welcome
+from loaderd_wire.messages import SHARES, Segment, Starting, Welcome
 from server.test_admission import FACTS, HELLO, PLAN
 from server.test_sessions import Desk, FakePeer
 
@@ -51,12 +51,12 @@ def test_those_who_ask_for_the_same_get_one_memory_and_others_their_own(loop: Lo
     assert one.last().shared
     assert one.last().segment.slots == SLOTS
     for other in (
-        {"shared": "no"}, {"shared": ""}, {"shared": "stream"}, {"seed": 9}, {"batch_size": 49},
+        {"shared": "no"}, {"shared": ""}, {"protocol": SHARES - 1}, {"seed": 9}, {"batch_size": 49},
         {"fields": ("x",)}, {"drop_last": True}, {"world_size": 2}, {"world_size": 2, "rank": 1},
     ):  # fmt: skip
         alone = desk.welcomed(**{**SHARED, **other})
         assert alone.last().segment.segment != one.last().segment.segment, other
-        assert alone.last().shared == ("shared" not in other)
+        assert alone.last().shared == ("shared" not in other and "protocol" not in other)
 
 
 def test_one_that_looks_further_ahead_than_there_are_slots_gets_its_own(loop: Loop) -> None:
@@ -72,7 +72,7 @@ def test_the_stream_decides_where_the_client_does_not(loop: Loop) -> None:
     desk = Desk(loop).open()
     shares = replace(PLAN, share=True, share_window=3)
     desk.streams["train"] = OpenedStream(shares, FACTS)
-    one, two, other = (desk.welcomed(shared=word) for word in ("stream", "yes", "no"))
+    one, two, other = (desk.welcomed(shared=word) for word in ("", "yes", "no"))
     assert group(desk, one, two)[0][1].share_window == 3
     assert one.last().segment.slots == 3 + 4 + 2
     assert not other.last().shared

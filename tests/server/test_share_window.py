@@ -14,13 +14,12 @@ from server.test_admission import PLAN
 @pytest.mark.parametrize(
     ("shared", "share", "window", "expected"),
     [
-        ("stream", True, 0, 8),
-        ("stream", True, 5, 5),
-        ("stream", False, 5, 0),
+        ("", True, 0, 8),
+        ("", True, 5, 5),
+        ("", False, 5, 0),
         ("yes", False, 0, 8),
         ("yes", False, 5, 5),
         ("no", True, 5, 0),
-        ("", True, 5, 0),  # an earlier client, which would write into what others read
     ],
 )
 def test_a_trainer_decides_or_leaves_it_to_the_stream(
@@ -31,5 +30,5 @@ def test_a_trainer_decides_or_leaves_it_to_the_stream(
 
 
 def test_a_word_that_is_none_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ConfigError, match="shared = 'maybe': use 'stream', 'yes', 'no'"):
+    with pytest.raises(ConfigError, match="shared = 'maybe': use '', 'yes', 'no'"):
         share_window("maybe", 4, PLAN)

@@ -139,7 +139,7 @@ def test_an_earlier_daemon_or_client_is_not_told_of_shared_batches_unless_it_ask
     (hello,) = [one for one in EXAMPLES if isinstance(one, m.Hello)]
     (welcome,) = [one for one in EXAMPLES if isinstance(one, m.Welcome)]
     old = msgpack.unpackb(WIRE.encode(hello))
-    assert msgpack.unpackb(WIRE.encode(replace(hello, shared="stream"))) == [*old, "stream"]
+    assert msgpack.unpackb(WIRE.encode(replace(hello, shared="no"))) == [*old, "no"]
     assert WIRE.decode(msgpack.packb([*old, "yes"])) == replace(hello, shared="yes")
     assert WIRE.decode(msgpack.packb(old)).shared == ""
     old = msgpack.unpackb(WIRE.encode(welcome))

@@ -39,7 +39,7 @@ FIELDS = {
 
 
 def test_the_fields_of_a_message_stand_in_the_order_that_the_wire_has() -> None:
-    assert (m.OLDEST, m.PROTOCOL) == (2, 3)
+    assert (m.OLDEST, m.PROTOCOL, m.SHARES) == (2, 4, 4)
     assert {
         cls.__name__: " ".join(field.name for field in dataclasses.fields(cls)) for cls in MESSAGES
     } == FIELDS

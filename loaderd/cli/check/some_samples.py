@@ -171,7 +171,7 @@ def _segment(facts: StreamInfo, plan: StreamConfig, roomiest: Segment | None) ->
         OpenedStream(plan, facts),
         facts.specs,
         plan.batch_size,
-        share_window("stream", PREFETCH, plan) + PREFETCH + SPARE_SLOTS,
+        share_window("", PREFETCH, plan) + PREFETCH + SPARE_SLOTS,
         1,
         tail_row_bytes=roomiest.tail_row_bytes if roomiest else 0,
         body_bytes=roomiest.body_bytes if roomiest else 0,
