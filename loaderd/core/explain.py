@@ -9,6 +9,7 @@ from loaderd.core.pool_worker import PoolWorker, WorkerState
 from loaderd.core.sessions import SessionState
 from loaderd.core.slots import SlotState
 from loaderd.core.state import SchedulerState
+from loaderd_wire.hints import counted
 
 SHOWN = 64  # workers in a detail
 DOING = {
@@ -50,7 +51,7 @@ def explain(state: SchedulerState, session: SessionState, now_s: float) -> tuple
     for n, w in enumerate(told[:SHOWN]):
         lines += [_worker_line(w, now_s), *(_stack_lines(w, now_s) if n < stack_dumps.MOST else [])]
     if len(told) > SHOWN:
-        lines.append(f"and {len(told) - SHOWN} more workers")
+        lines.append(f"and {counted(len(told) - SHOWN, 'more worker')}")
     if stream.last_death:
         lines.append(f"the last worker that died on stream {session.stream}: {stream.last_death}")
         lines += [stack_dumps.cut(stream.last_stack)] if stream.last_stack else []

@@ -27,6 +27,7 @@ from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import StreamInfo
 from loaderd.system.cache_folder import cache_folder, remove_unused
 from loaderd.system.progress import ProgressLine
+from loaderd_wire.hints import counted
 
 NAMED_PROBLEMS = 20
 NAMED = 1000  # bad samples that are listed; the first of them with what user code raised
@@ -91,7 +92,7 @@ def _verified(files: list[str], before: str) -> str:
     with ProgressLine("pages" if len(files) == 1 else "files verified") as progress:
         for number, path in enumerate(files):
             if number == 0:
-                more = f" and {len(files) - 1:,} more files" if len(files) > 1 else ""
+                more = f" and {counted(len(files) - 1, 'more file')}" if len(files) > 1 else ""
                 progress.say(f"loaderd: checking every page of {path}{more}")
             progress(number, len(files))
             verdicts.append(verify(path))

@@ -267,7 +267,7 @@ class Listing:
             raise SourceError(f"{self.folder}: has no class folders, so it cannot use class names")
         unknown = [name for name in names if name not in labels]
         if unknown:
-            more = f" (nor {len(unknown) - 1:,} others)" if len(unknown) > 1 else ""
+            more = f" (nor {counted(len(unknown) - 1, 'other')})" if len(unknown) > 1 else ""
             raise SourceError(
                 f"{self.folder}: folder {unknown[0]!r} is not one of the "
                 f"{counted(len(self.classes), 'class')} given{more}; "

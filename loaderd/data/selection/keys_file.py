@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from loaderd.data.errors import SourceError
 from loaderd.data.lmdb.store import show_key
 from loaderd.data.selection.selection import Tick
+from loaderd_wire.hints import counted
 
 Ints = NDArray[np.int64]
 
@@ -149,7 +150,7 @@ def _name_hashes(source: Keyed, tick: Tick) -> Iterator[int]:
 
 
 def _missing(path: str, line: int, key: str, source: Keyed, missing: int) -> SourceError:
-    more = f" ({missing - 1:,} more lines name none)" if missing > 1 else ""
+    more = f" (so it is with {counted(missing - 1, 'more line')})" if missing > 1 else ""
     return SourceError(
         f"{path}:{line}: no sample has the key {key!r}{more}; the keys go from {source.key(0)!r} "
         f"to {source.key(source.total - 1)!r}"

@@ -41,7 +41,7 @@ def test_names_that_are_numbers_are_indices() -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"a_1\nx\ny\n", "train.txt:2: no sample has the key 'x' .1 more lines name none."),
+        (b"a_1\nx\ny\n", "train.txt:2: no sample has the key 'x' .so it is with 1 more line."),
         (b"a_1\nb_1\na_1\n", "train.txt:3: 'a_1' is in line 1 already"),
         (b"a_1\nhex:615f31\n", "train.txt:2: 'a_1' is in line 1 already"),
         (b"a_1\n\nb_1\n", "train.txt:2: is empty"),
