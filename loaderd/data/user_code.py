@@ -95,7 +95,7 @@ def _elsewhere(module: str) -> str:
         # a folder of Python files is a package, too, and any other folder is none
         if found is not None and (found.origin or any(Path(place, module).glob("*.py"))):
             return f"; it is in {place}: set PYTHONPATH={place}, or move the config there"
-    return "; move it beside the config, or add its folder to PYTHONPATH"
+    return "; put it there, or its folder into PYTHONPATH"
 
 
 def _unimportable(module: str, error: BaseException) -> str:

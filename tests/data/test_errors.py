@@ -132,7 +132,7 @@ def test_a_module_that_is_beside_the_script_and_not_the_config_is_told_with_the_
     words = rf"; it is in {tmp_path}: set PYTHONPATH={tmp_path}, or move the config there$"
     with pytest.raises(SourceError, match=words):
         user_code.find("module_of_script.aug:X", "call")
-    with pytest.raises(SourceError, match="; move it beside the config, or add its folder to PYTH"):
+    with pytest.raises(SourceError, match=r"; put it there, or its folder into PYTHONPATH$"):
         user_code.find("module_of_nobody:X", "call")
 
 

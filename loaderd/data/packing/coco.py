@@ -160,7 +160,10 @@ def _table(path: str) -> Table:
         with open(path, "rb") as file:
             table = json.load(file)
     except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}") from None
+        raise SourceError(
+            f"{path}: {error.strerror}; give a file of annotations, such as "
+            "annotations/instances_train2017.json"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{path}: is not JSON: {error}") from None
     if not isinstance(table, dict):

@@ -71,8 +71,8 @@ class ParquetSource:
         self._ends = np.cumsum([ends[-1] if len(ends) else 0 for *_, ends in self._files])
         self.total = int(self._ends[-1]) if self._files else 0
         if not self.total:
-            why = f": {self.unreadable[0][1]}" if self.unreadable else ""
-            raise SourceError(f"{pattern}: has no rows{why}")
+            why = f"cannot be read: {self.unreadable[0][1]}" if self.unreadable else "has no rows"
+            raise SourceError(f"{pattern}: {why}")
         self._batches: Iterator[Any] = iter(())
         self._at = (-1, -1)  # file and row group of `_batches`
         self._broken = (-1, -1), ""  # the file and row group that was damaged last, and how

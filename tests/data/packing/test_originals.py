@@ -191,6 +191,7 @@ def test_keypoints_come_with_the_boxes(tmp_path: Path) -> None:
 def test_what_is_no_file_of_coco_is_refused(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "a.json").write_text(text)
     refused("coco", tmp_path / "a.json", why)
+    refused("coco", tmp_path, "Is a directory; give a file of annotations, such as annotations/")
 
 
 def test_images_that_are_not_found_are_asked_for(tmp_path: Path) -> None:

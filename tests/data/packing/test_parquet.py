@@ -164,6 +164,12 @@ def test_a_split_is_read_in_the_files_order(tmp_path: Path) -> None:
     assert len(found) == 300
 
 
+def test_what_is_no_parquet_file_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n,t\n1,2\n")
+    with pytest.raises(SourceError, match=r"a\.csv: cannot be read: .*not a parquet file"):
+        Packed("parquet", tmp_path / "a.csv", tmp_path / "db")
+
+
 def test_without_pyarrow_it_is_said_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
