@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from loaderd.server.source_changes import data_changed
 from loaderd.server.stream_catalog import OpenedStream
 from loaderd.worker.staging import explained, staged
 from loaderd.worker.streams import OpenStreams
+from loaderd_testing.deadlines import until
 from loaderd_testing.engine_harness import Workshop
 from loaderd_testing.sample_builders import write_own
 
@@ -174,6 +176,26 @@ def test_only_a_text_that_names_a_copy_is_explained() -> None:
     )
 
 
+def test_a_copy_that_is_written_to_ends_the_stream_whatever_is_in_it(
+    tmp_path: Path, stage: StageConfig
+) -> None:
+    path = database(tmp_path / "a.lmdb", 5)
+    streams = OpenStreams([], 0, 1)
+    copied = staged(StreamConfig("t", lmdb=path, stage=stage), Board(), print)
+    streams.plan(copied)
+    stream = streams.get("t")
+    with closing(stream.source):
+        assert stream.changed() == ""
+        copy = Path(copied.copies[path])
+        with copy.open("r+b") as file:
+            file.seek(copy.stat().st_size - 1)  # of a value that nobody looks at
+            file.write(b"x")
+        os.utime(copy, (1, 1))  # the clock of a file system may not have moved on since
+        assert stream.changed().startswith(
+            f"{copy}: was written to: its modification time has changed"
+        )
+
+
 def test_a_copy_that_is_touched_is_noted_with_its_original(
     tmp_path: Path, stage: StageConfig
 ) -> None:
@@ -182,7 +204,10 @@ def test_a_copy_that_is_touched_is_noted_with_its_original(
     copied = staged(StreamConfig("t", lmdb=path, stage=stage), Board(), print)
     streams.plan(copied)
     stream = streams.get("t")
-    os.utime(copied.copies[path])
-    assert stream.changed() == ""
-    (note,) = streams.notes()
-    assert f"(it is the staged copy of {path}: " in note
+    with closing(stream.source):
+        copy = Path(copied.copies[path])
+        before = copy.stat().st_ctime_ns
+        until("another time", lambda: copy.chmod(0o400) or copy.stat().st_ctime_ns != before)
+        assert stream.changed() == ""
+        (note,) = streams.notes()
+        assert f"(it is the staged copy of {path}: " in note

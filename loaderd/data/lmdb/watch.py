@@ -25,15 +25,18 @@ class Watch:
         notes: Lines to be told, about what has changed and does no harm.
     """
 
-    def __init__(self, store: Store, keys: Sequence[bytes]) -> None:
+    def __init__(self, store: Store, keys: Sequence[bytes], *, private: bool = False) -> None:
         """Remember the file as it is.
 
         Args:
             store: The open database.
             keys: Of the values that stand for all of them. They are looked at again when nothing
                 but the file's times has changed.
+            private: Only loaderd has a use for the file, and does not write to it: who has written
+                to it has damaged it, whatever these values are.
         """
         self._store = store
+        self._private = private
         self._keys = tuple(keys)
         self._drawn = store.draw(keys)
         self._know(store.facts)
@@ -79,6 +82,8 @@ class Watch:
             if now == self._known and self._settled:
                 return ""
             text = _differing(self._known, now, self._store.file)
+            if not text and self._private and now.mtime_ns != self._known.mtime_ns:
+                text = f"{self._store.file}: was written to: its modification time has changed"
             if not text and self._store.draw(self._keys) != self._drawn:
                 text = self._overwritten()
         except SourceError as error:

@@ -36,7 +36,8 @@ class OpenDatabase:
         self.store = open_store(plan.stored_at, kept=kept)
         try:
             self.reader = choose(self.store, plan, sampled)
-            self.watch = Watch(self.store, self.reader.drawn)
+            copied = plan.stored_at != plan.lmdb
+            self.watch = Watch(self.store, self.reader.drawn, private=copied)
         except BaseException:
             self.store.close()
             raise
