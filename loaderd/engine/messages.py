@@ -283,6 +283,19 @@ class WorkerFault:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteEnded:
+    """The worker that a proxy stands for has ended, and so will the proxy.
+
+    Attributes:
+        status: As of os.waitpid.
+        out_of_memory: Its host has killed somebody for memory meanwhile.
+    """
+
+    status: int
+    out_of_memory: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StreamInfo:
     """What a stream is, as found by trying it in a worker.
 
@@ -385,6 +398,7 @@ ORDERS = Codec(
         38: Doing,
         39: NoteLine,
         40: NewModules,
+        41: RemoteEnded,
     },
     (Segment, FieldSpec, Excluded, BadSample, BadRow, Replaced, Module, SampleSelection),
 )

@@ -40,12 +40,17 @@ class ExitReason:
         own_fault: Whether that was its own doing.
         told_to_leave: It was asked to end.
         last_words: The fault that it has told of; "" for none.
+        remote: It stands for a worker on another host.
+        remote_end: How that one has ended, if it has: its wait status, and whether its host has
+            killed somebody for memory.
     """
 
     killed: str = ""
     own_fault: bool = False
     told_to_leave: bool = False
     last_words: str = ""
+    remote: bool = False
+    remote_end: tuple[int, bool] | None = None
 
     def judge(self, status: int | None, *, out_of_memory: bool) -> tuple[bool, str]:
         """Why it has ended.
@@ -57,13 +62,16 @@ class ExitReason:
         Returns:
             (whether it ended of its own doing, the cause).
         """
-        how = processes.ending(status, out_of_memory=out_of_memory)
         if self.killed and processes.was_killed(status):
             return self.own_fault, f"killed: {self.killed}"
+        if self.remote_end is not None:
+            status, out_of_memory = self.remote_end
+        how = processes.ending(status, out_of_memory=out_of_memory)
         if self.told_to_leave and status is not None and os.WIFEXITED(status):
             return False, LEFT
-        if self.last_words:
-            words = self.last_words.splitlines()[0]
-            # whoever says why and then kills itself stands for another that was lost
-            return how.own, words if processes.was_killed(status) else f"{how.cause}: {words}"
+        words = self.last_words.partition("\n")[0]
+        if self.remote and self.remote_end is None:  # its worker is lost: no sample is the cause
+            return False, words or f"it has lost its worker ({how.cause})"
+        if words:
+            return how.own, f"{how.cause}: {words}"
         return how.own, how.cause

@@ -13,6 +13,7 @@ from loaderd.engine.fork_server import ForkServer
 from loaderd.engine.messages import (
     Doing,
     Leave,
+    RemoteEnded,
     RemoteSeat,
     Setup,
     WorkerBooted,
@@ -133,7 +134,7 @@ class WorkerProcess:
         self._timers: list[Timer] = []
         self._boot_s = 0.0
         self._boot_timer: Timer | None = None
-        self._reason = ExitReason()
+        self._reason = ExitReason(remote=self.remote)
         board.clear(self.place)
 
     @property
@@ -346,6 +347,8 @@ class WorkerProcess:
     def _hear(self, message: object) -> None:
         if isinstance(message, WorkerFault):
             self._reason.last_words = message.text
+        elif isinstance(message, RemoteEnded) and self.remote:
+            self._reason.remote_end = message.status, message.out_of_memory
         elif isinstance(message, Doing) and not self.was_ready:
             self.doing, self.doing_s = message.text, self._loop.now_s()
             self.reached = self.reached or message.reached

@@ -30,3 +30,17 @@ def test_a_worker_that_was_asked_to_end_has_done_nothing_wrong() -> None:
 def test_the_first_line_of_the_last_words_is_told_with_the_cause() -> None:
     _, cause = ExitReason(last_words="no module x\ntraceback").judge(1 << 8, out_of_memory=False)
     assert cause.endswith(": no module x")
+
+
+def test_the_end_of_a_worker_elsewhere_is_that_of_who_stands_for_it() -> None:
+    reason = ExitReason(remote=True, remote_end=(int(signal.SIGSEGV), False))
+    assert reason.judge(70 << 8, out_of_memory=False) == (True, "SIGSEGV")
+    reason.remote_end = KILLED, True
+    assert reason.judge(70 << 8, out_of_memory=False) == (True, "SIGKILL (out of memory)")
+
+
+def test_who_stands_for_a_worker_that_is_lost_ends_of_its_own_doing() -> None:
+    reason = ExitReason(remote=True, last_words="node a is gone\nmore")
+    assert reason.judge(70 << 8, out_of_memory=False) == (False, "node a is gone")
+    own, cause = ExitReason(remote=True).judge(1 << 8, out_of_memory=False)
+    assert (own, cause) == (False, "it has lost its worker (exit code 1)")

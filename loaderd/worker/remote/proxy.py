@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
-import signal
 import socket
 import threading
+import traceback
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -31,6 +30,7 @@ from loaderd.engine.messages import (
     MapSegment,
     OpenError,
     Probe,
+    RemoteEnded,
     RemoteSeat,
     RemoteStream,
     SegmentUnmapped,
@@ -73,14 +73,17 @@ def run(parent: int, sock: int, board: int, line: int, output: int, dump: int) -
         return 0
     except (Lost, RayError) as error:
         _give_up(channel, str(error))
+    except BaseException as error:  # noqa: BLE001 - the top-level handler: whatever Ray raises, no sample is the cause
+        traceback.print_exc()
+        _give_up(channel, f"{type(error).__name__}: {error}")
     return 0
 
 
 def _give_up(channel: Channel, why: str) -> NoReturn:
-    """Say why, and end as one that was killed from outside: no sample is the cause."""
+    """Say why, and end at once: without a word on how its worker ended, no sample is the cause."""
     with contextlib.suppress(ChannelClosed):
         channel.send(WorkerFault(why))
-    os.kill(os.getpid(), signal.SIGKILL)
+    process_setup.flush_output()
     os._exit(FAULT_EXIT)
 
 
@@ -231,27 +234,17 @@ class Proxy:
         return answer
 
     def _die(self, death: Death, said: list[object]) -> NoReturn:
-        """End as the worker has ended, with its word on the board and its stacks."""
+        """End, and tell how the worker has ended, with its word on the board and its stacks."""
         show(death.output)
         self._line.copy(death.word, death.key)
         if death.stack:
             os.write(self._dump, death.stack.encode("utf-8", "replace"))
-        words = [each for each in said if isinstance(each, WorkerFault)]
-        killed = os.WIFSIGNALED(death.status)
-        number = os.WTERMSIG(death.status) if killed else 0
-        if number == signal.SIGKILL and death.out_of_memory:
-            words.append(WorkerFault(f"node {self._host} has killed it: out of memory"))
-            killed = False
         with contextlib.suppress(ChannelClosed):
-            for each in words:
-                self._channel.send(each)
-        if killed:
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            process_setup.dump_no_stacks()
-            if number != signal.SIGKILL:
-                signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        os._exit(FAULT_EXIT if words else os.WEXITSTATUS(death.status))
+            for each in said:
+                if isinstance(each, WorkerFault):
+                    self._channel.send(each)
+            self._channel.send(RemoteEnded(death.status, death.out_of_memory))
+        os._exit(FAULT_EXIT)
 
     def _receive(self) -> tuple[object, list[int]]:
         received = self._channel.receive()

@@ -1,4 +1,4 @@
-"""Workers on another node of a real Ray cluster: their bytes, and their ends."""
+"""Workers on another node of a real Ray cluster: their bytes, their ends, and the end of nodes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from loaderd.config.ray import RayConfig
 from loaderd.config.stream import StreamConfig
-from loaderd.core.jobs import Done, JobKind, unstamp
+from loaderd.core.events import StackDumped
+from loaderd.core.jobs import Done, JobKind, Stage, unstamp
+from loaderd_testing.daemon_harness import Site, digest, take
 from loaderd_testing.deadlines import until
 from loaderd_testing.engine_harness import Pond, Workshop, adding, numbers
-from loaderd_testing.ray_nodes import Nodes, two_nodes
+from loaderd_testing.ray_nodes import STORE_BYTES, Nodes, two_nodes
 from loaderd_testing.sample_builders import image_samples, op, write_own
 
 pytestmark = pytest.mark.needs("ray")
 
 HERE, THERE = 1, 2  # numbers of workers
+# a batch of 40 is more than Ray's object store has room for
+LARGE = """
+import numpy as np
+class Rows:
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        return {"x": np.full(3 << 20, index, np.uint8)}
+"""
+# says where it runs, and takes its time
+FAULT = """
+    time.sleep(0.02)
+    open({folder!r} + ("/there" if "runtime_resources" in __file__ else "/here"), "w").close()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +70,10 @@ def workshop(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         numbers("words", dataset="wares:Words", shuffle=1),
         numbers("drawn", dataset="wares:Chances"),
         numbers("shortened", bad=bad, on_error="skip"),
-        numbers("deadly", bad={"50": "segfaults", "60": "leaves"}),
+        numbers("deadly", bad={"50": "segfaults", "70": "sleeps"}),
+        numbers("large", dataset="large:Rows"),
     ]
+    (folder / "large.py").write_text(LARGE)
     made = Workshop(folder, plans, ray=nodes.config(resources={"CPU": 1}))
     try:
         for plan in plans:
@@ -110,6 +129,14 @@ def test_the_bytes_of_a_slot_differ_from_those_of_a_local_worker(
     assert [bad.row for bad in done[1].bad] == ([4, 13, 22] if stream == "replaced" else [])
 
 
+def test_rows_that_no_object_store_has_room_for_are_lost(shop: Workshop) -> None:
+    pond = shop.pond(shop.facts("large"), 40)
+    job = shop.job("large", 40, segment=pond.segment.segment)
+    assert shop.run(THERE, job).bytes > STORE_BYTES
+    read = pond.field(0, "x", 40)
+    assert (read[:, ::4096] == np.arange(40, dtype=np.uint8)[:, None]).all()
+
+
 def test_a_part_of_a_batch_overwrites_its_other_rows(shop: Workshop) -> None:
     pond = shop.pond(shop.facts("photos"), 12)
     whole = shop.pond(shop.facts("photos"), 12)
@@ -143,22 +170,39 @@ def test_a_job_that_writes_nothing_is_not_answered(shop: Workshop) -> None:
     assert shop.run(THERE, job).bad[0].row == 0
 
 
-@pytest.mark.parametrize(
-    ("row", "cause", "status"), [(50, "SIGSEGV", signal.SIGSEGV), (60, "exit code 3", 3)]
-)
-def test_the_end_of_a_worker_there_is_not_blamed_on_its_row(
-    shop: Workshop, row: int, cause: str, status: int
-) -> None:
-    worker = 100 + row
-    start(shop, worker)
+def test_the_end_of_a_worker_there_is_not_blamed_on_its_row(shop: Workshop) -> None:
+    start(shop, 5)
     pond = shop.pond(shop.facts("deadly"), 20)
-    job = shop.job("deadly", 20, start=row - 5, segment=pond.segment.segment)
-    shop.pool.send(worker, job)
-    death = shop.death(worker)
-    assert (death.own, death.cause) == (True, cause)
+    job = shop.job("deadly", 20, start=45, segment=pond.segment.segment)
+    shop.pool.send(5, job)
+    death = shop.death(5)
+    assert (death.own, death.cause) == (True, "SIGSEGV")
     assert unstamp(death.seen.word)[:2] == (job.job, 5)
-    assert death.seen.key == str(row)
-    assert ("segfaults" in death.stack) == (row == 50)
+    assert death.seen.key == "50"
+    assert "in segfaults" in death.stack
+
+
+def test_a_worker_there_that_hangs_in_c_is_not_seen_where_it_hangs(shop: Workshop) -> None:
+    before = actors()
+    start(shop, 6)
+    (actor,) = actors() - before
+    pond = shop.pond(shop.facts("deadly"), 4)
+    job = shop.job("deadly", 4, start=68, segment=pond.segment.segment)
+    shop.pool.send(6, job)
+
+    def seen() -> bool:
+        (one,) = shop.look().seen
+        return unstamp(one.word) == (job.job, 2, Stage.READ) and one.key == "70"
+
+    shop.until(seen, "the row at which it hangs")
+    shop.pool.dump(6)
+    stack = shop.until(
+        lambda: [each.stack for each in shop.events if isinstance(each, StackDumped)], "its stack"
+    )[0]
+    assert "in sleeps" in stack
+    shop.pool.kill(6, "it hangs")
+    assert shop.death(6).cause == "killed: it hangs"
+    until("the actor to end", lambda: actor not in actors())
 
 
 def test_a_node_that_lets_a_worker_go_is_the_fault_of_a_row(shop: Workshop) -> None:
@@ -173,13 +217,46 @@ def test_a_node_that_lets_a_worker_go_is_the_fault_of_a_row(shop: Workshop) -> N
     assert "its actor is gone" in death.cause
 
 
-def test_a_worker_outlives_the_process_that_stands_for_it(shop: Workshop) -> None:
-    before = actors()
-    start(shop, 8)
-    (actor,) = actors() - before
-    os.kill(shop.pid(8), signal.SIGKILL)
-    assert not shop.death(8).own
-    until("the actor of a killed proxy to end", lambda: actor not in actors())
+def test_a_node_that_goes_and_comes_back_changes_the_stream(nodes: Nodes, tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    ray = f'[workers.ray]\naddress = "{nodes.address}"\nnum_workers = 1'
+    site.write(fault=f"def fault(index):{FAULT.format(folder=str(tmp_path))}", workers=1, pool=ray)
+    try:
+        site.serve()
+        until("a remote worker", lambda: remote(site)["up"])
+        loader = site.loader()
+        first = iter(loader)
+        epochs = [take(first, 4)]
+        (tmp_path / "there").unlink()
+        nodes.ask("lose")
+        epochs[0] += take(first)
+        until("the loss to be noticed", lambda: not remote(site)["up"])
+        assert remote(site)["text"].startswith("1 remote worker, 0 at work: ")
+        assert "it goes on with 1 local one" in site.text()
+        nodes.ask("add")
+        until("a remote worker again", lambda: remote(site)["up"])
+        epochs.append(take(loader))
+        assert (tmp_path / "there").exists()
+        assert [digest(epoch) for epoch in epochs] == [digest(e) for e in undisturbed(tmp_path, 2)]
+    finally:
+        site.close()
+
+
+def undisturbed(folder: Path, epochs: int) -> list[list[dict[str, Any]]]:
+    """The same epochs of a daemon without other hosts."""
+    (folder / "alone").mkdir()
+    site = Site(folder / "alone")
+    site.write(workers=1)
+    try:
+        loader = site.serve().loader()
+        return [take(loader) for _ in range(epochs)]
+    finally:
+        site.close()
+
+
+def remote(site: Site) -> dict[str, Any]:
+    """What `status` says of workers on other hosts."""
+    return site.status()["pool"]["remote"]
 
 
 def test_a_cluster_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
