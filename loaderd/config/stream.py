@@ -286,10 +286,8 @@ class StreamConfig:
         """
         if not self.of:
             return self
-        own = {
-            name: getattr(self, name)
-            for name in ("batch_size", "collate", "pad", "ragged", "ragged_as")
-        }
+        shared = ("batch_size", "collate", "pad", "ragged", "ragged_as")
+        own = {name: getattr(self, name) for name in shared}
         made = tuple(
             replace(
                 sources[name],
@@ -308,8 +306,7 @@ class StreamConfig:
 
     def staged(self, stage: StageConfig | None) -> StreamConfig:
         """The same with its databases copied there first, or read in place."""
-        sources = tuple(source.staged(stage) for source in self.sources)
-        return replace(self, stage=stage, sources=sources)
+        return replace(self, stage=stage, sources=tuple(s.staged(stage) for s in self.sources))
 
     def tail_for(self, drop_last: bool | None) -> str:
         """What becomes of the rows behind the last whole step: "repeat", "short" or "drop".

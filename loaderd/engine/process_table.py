@@ -11,7 +11,8 @@ from loaderd.engine.messages import RemoteSeat, Setup
 from loaderd.engine.oom import OomWatch
 from loaderd.engine.process_state import ProcessState
 from loaderd.engine.scoreboard import Scoreboard
-from loaderd.engine.worker_process import WorkerListener, WorkerProcess
+from loaderd.engine.worker_listener import WorkerListener
+from loaderd.engine.worker_process import WorkerProcess
 from loaderd.system import processes
 from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop, Timer

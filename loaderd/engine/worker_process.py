@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from typing import Protocol
 
 from loaderd.core.jobs import Job, Stage, unstamp
 from loaderd.engine.channel import ChannelClosed
@@ -22,6 +21,7 @@ from loaderd.engine.messages import (
 from loaderd.engine.process_state import ProcessState
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.worker_exit import ExitReason, WorkerExit
+from loaderd.engine.worker_listener import WorkerListener
 from loaderd.engine.worker_pipes import WorkerPipes
 from loaderd.system import address_space, processes
 from loaderd.system.file_limits import spare
@@ -36,29 +36,6 @@ LEAVE_S = 5.0  # what a worker gets to end when it is told to
 # some to spare
 FORK_FDS = 12
 STATUS_S = 2.0  # what the fork server gets to tell how a dead worker ended
-
-
-class WorkerListener(Protocol):
-    """Who is told of a worker process."""
-
-    def worker_does(self, child: WorkerProcess, doing: str) -> None:
-        """As in Doing."""
-        ...
-
-    def worker_ready(self, child: WorkerProcess) -> None:
-        """It has booted, and may be sent work."""
-        ...
-
-    def worker_reported(self, child: WorkerProcess, message: object) -> None:
-        """An answer.
-
-        Raises ProtocolError for one that nobody asked for; then the worker is killed.
-        """
-        ...
-
-    def worker_died(self, child: WorkerProcess, death: WorkerExit) -> None:
-        """Its pidfd has been readable; it owns nothing any longer."""
-        ...
 
 
 class WorkerProcess:
