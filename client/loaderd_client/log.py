@@ -6,6 +6,7 @@ import contextlib
 import logging
 
 from loaderd_client.signals import Carried, Unswallowed
+from loaderd_wire.plain_text import plain
 
 LOG = logging.getLogger("loaderd_client")
 
@@ -18,11 +19,12 @@ def warn(text: str, *values: object) -> None:
 
     Args:
         text: Format of the line.
-        *values: What goes into it.
+        *values: What goes into it; control characters of a text are shown as escapes.
     """
+    shown = [plain(value) if isinstance(value, str) else value for value in values]
     try:
         with Unswallowed(), contextlib.suppress(OSError, ValueError):
-            LOG.warning(f"loaderd: {text}", *values)
+            LOG.warning(f"loaderd: {text}", *shown)
         return
     except Carried as carried:
         error = carried.error

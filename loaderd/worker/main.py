@@ -38,10 +38,10 @@ from loaderd.worker.imports import Imports
 from loaderd.worker.job_runner import JobRunner
 from loaderd.worker.makers import makers_of
 from loaderd.worker.probe import probe_staged
-from loaderd.worker.sample_runner import clean
 from loaderd.worker.segments import MappedSegment
 from loaderd.worker.streams import OpenStreams
 from loaderd_wire.errors import ProtocolError
+from loaderd_wire.plain_text import plain
 
 MAX_TEXT = 60_000
 FAULT_EXIT = 70  # exit code of a worker that has said why
@@ -77,7 +77,7 @@ def _confess(channel: Channel, error: BaseException) -> None:
     else:
         text = f"{type(error).__name__}: {error}\n{user_traceback(error) or _own_traceback(error)}"
     try:
-        channel.send(WorkerFault(clean(text).strip()[:MAX_TEXT]))
+        channel.send(WorkerFault(plain(text).strip()[:MAX_TEXT]))
     except (ChannelClosed, ProtocolError):
         return  # the exit code has to do
 
@@ -152,7 +152,7 @@ class WorkerMain:
             self._channel.send(done)
             self._line.idle()
             for text in self._open_streams.notes():
-                self._channel.send(NoteLine(clean(text)))
+                self._channel.send(NoteLine(plain(text)))
         elif isinstance(order, MapSegment):
             self._mapped[order.segment.segment] = MappedSegment(order, fds[0])
             os.close(fds[0])

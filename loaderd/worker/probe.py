@@ -20,11 +20,12 @@ from loaderd.engine.scoreboard import StatusWriter
 from loaderd.system.modules import Imported
 from loaderd.worker import mixtures
 from loaderd.worker.job_runner import body_bytes, collate, pack
-from loaderd.worker.sample_runner import SampleRunner, clean
+from loaderd.worker.sample_runner import SampleRunner
 from loaderd.worker.seeding import seed_sample
 from loaderd.worker.stage_timer import Stopwatch
 from loaderd.worker.staging import explained, staged
 from loaderd.worker.streams import OpenStreams, WorkerStream
+from loaderd_wire.plain_text import plain
 from loaderd_wire.slots import TAIL_ROW_BYTES, FieldSpec, align
 
 ROWS = 1 << 20  # numbers of rows that a stamp can hold
@@ -42,14 +43,14 @@ def probe_staged(
         copied = staged(plan, line, notes.append)
     except SourceError as error:
         line.idle()
-        return OpenError(plan.name, "data", clean(str(error)), "")
+        return OpenError(plan.name, "data", plain(str(error)), "")
     open_streams.plan(copied)
     found = probe(plan.name, open_streams, line, copied, imported)
     if copied is plan:
         return found
     if isinstance(found, OpenError):
         return replace(found, text=explained(copied, found.text))
-    return replace(found, plan=copied.to_json(), warnings=(*map(clean, notes), *found.warnings))
+    return replace(found, plan=copied.to_json(), warnings=(*map(plain, notes), *found.warnings))
 
 
 def probe(
@@ -67,14 +68,14 @@ def probe(
         return _facts(stream, line, imported)
     except SourceError as error:
         kind = "user code" if error.traceback else "data"
-        return OpenError(name, kind, clean(str(error)), clean(error.traceback))
+        return OpenError(name, kind, plain(str(error)), plain(error.traceback))
     except _NoGoodSample as error:
-        return OpenError(name, error.kind, clean(str(error)), clean(error.traceback))
+        return OpenError(name, error.kind, plain(str(error)), plain(error.traceback))
     except ValueError as error:  # Order: a split that is bad or empty
-        return OpenError(name, "data", clean(f"{plan.data_name}: {error}"), "")
+        return OpenError(name, "data", plain(f"{plan.data_name}: {error}"), "")
     except BaseException as error:  # noqa: BLE001 - user code that is built here may raise anything
         text = f"{plan.data_name} cannot be opened: {type(error).__name__}: {error}"
-        return OpenError(name, "user code", clean(text), clean(user_traceback(error)))
+        return OpenError(name, "user code", plain(text), plain(user_traceback(error)))
     finally:
         line.idle()
 
@@ -166,7 +167,7 @@ def _info(
         body_bytes=body,
         jpeg_extension=stream.sample_pipeline.jpeg_extension,
         warnings=tuple(
-            map(clean, (*source.warnings, *source.selection.notes, *_label_notes(stream)))
+            map(plain, (*source.warnings, *source.selection.notes, *_label_notes(stream)))
         ),
         parts=source.parts,
         firsts=source.firsts,

@@ -22,6 +22,7 @@ from loaderd.worker.staging import explained
 from loaderd.worker.stored_picture import stored_picture
 from loaderd.worker.streams import WorkerStream
 from loaderd_wire.errors import BadSample
+from loaderd_wire.plain_text import plain
 from loaderd_wire.records import quick
 
 TRACEBACKS = 8  # bad samples of one job that keep their traceback
@@ -362,8 +363,8 @@ class SampleRunner:
             position,
             fault.stage,
             fault.error,
-            clean(explained(self._stream.plan, message))[:MAX_MESSAGE],
-            clean(trace),
+            plain(explained(self._stream.plan, message))[:MAX_MESSAGE],
+            plain(trace)[-MAX_TRACEBACK:],
             substitute,
         )
         shown = self._stream.pictures and len(self.bad) < PICTURES
@@ -372,9 +373,9 @@ class SampleRunner:
 
 
 def clean(text: str) -> str:
-    """Text that can be encoded.
+    """A name that can be encoded.
 
-    Lone surrogates, which file names and user code may bring, are shown as escapes.
+    Lone surrogates, which names of files may bring, are shown as escapes.
     """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 

@@ -269,6 +269,14 @@ def test_what_is_told_of_bad_rows_has_bounds(policy: str) -> None:
     assert [len(sample.traceback) for sample in told] == [8000] * 8 + [0] * 4
 
 
+def test_what_user_code_says_does_nothing_to_a_terminal() -> None:
+    rows = rows_of(Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 12, 0, 12), Stamps(), "skip")
+    rows.ledger(0, SampleFault("read", "E", "no\x1b[2J\rlines\nof ours", "trace\x07\n" * 2000))
+    assert rows.bad[0].sample.message == r"no\x1b[2J\rlines" + "\nof ours"
+    assert rows.bad[0].sample.traceback.endswith("trace\\x07\ntrace\\x07\n")
+    assert len(rows.bad[0].sample.traceback) <= 8000
+
+
 def test_only_the_first_bad_rows_of_a_job_bring_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loaderd.worker.sample_runner.stored_picture", lambda *_: b"picture")
     rows = rows_of(Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 12, 0, 12), Stamps(), "skip")
