@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ def test_a_claimed_target_is_refused_until_the_claim_ends(tmp_path: Path) -> Non
     with claimed(target) as part:
         assert part == target + ".part"
         with (
-            pytest.raises(SourceError, match="another process is packing into it"),
+            pytest.raises(SourceError, match=f"pid {os.getpid()} is packing into it"),
             claimed(target),
         ):
             pass
