@@ -76,6 +76,7 @@ class LastBatches:
         self._known: dict[str, ShownBatch] = {}
         self._round: list[str] = []  # streams that `news` has yet to come to
         self._without: set[str] = set()  # streams with trainers, none of which has a batch
+        self._fault: Exception | None = None  # met in `_told`, where nobody expects one
 
     @property
     def behind(self) -> bool:
@@ -88,7 +89,13 @@ class LastBatches:
         It is the next stream that has another batch than at the last call for it. Where a stream
         has several trainers, it is one of them, as long as that is there. A trainer that waits has
         given back what it got: then the next batch that it is told of is looked at.
+
+        Raises:
+            Exception: What such a look has met, too.
         """
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
         chosen = self._chosen()
         self._without = {each.hello.stream for each in self._sessions.values()} - chosen.keys()
         if self._without:
@@ -124,9 +131,12 @@ class LastBatches:
                 name = session.hello.stream if session is not None else ""
                 if name in self._without:
                     self._watch(None)
-                    chosen = self._chosen()
-                    if name in chosen:
-                        self._look(name, *chosen[name])
+                    try:
+                        chosen = self._chosen()
+                        if name in chosen:
+                            self._look(name, *chosen[name])
+                    except Exception as error:  # noqa: BLE001 - it is the scheduler's turn
+                        self._fault = error
                     return
 
     def _chosen(self) -> dict[str, tuple[int, Descriptor, Segment]]:

@@ -236,6 +236,18 @@ def test_a_trainer_that_waits_is_shown_the_next_batch_that_it_is_told_of() -> No
     assert memory.watching is not None  # for the next time
 
 
+def test_what_goes_wrong_in_the_schedulers_turn_is_raised_in_the_pages_own() -> None:
+    memory = filled()
+    assert memory.seen.news() == []
+    memory.tell()
+    memory.session.admitted = None
+    memory.watching(Drain(), [SendMessage(7, memory.told[7][0])])
+    memory.told = {}
+    with pytest.raises(AttributeError):
+        memory.seen.news()
+    assert memory.seen.news() == []
+
+
 def test_nothing_is_watched_where_batches_lie_in_slots_or_nobody_trains() -> None:
     memory = filled()
     memory.tell()
