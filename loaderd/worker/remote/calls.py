@@ -153,6 +153,10 @@ class Calls:
         future.add_done_callback(lambda _: os.eventfd_write(self._wake, 1))
         return future
 
+    def close(self) -> None:
+        """Wait for nothing any longer."""
+        os.close(self._wake)
+
     def _on_signal(self, number: int, frame: object) -> None:
         self._stacks_wanted = True
         os.eventfd_write(self._wake, 1)

@@ -12,7 +12,7 @@ SAME = {
     "total": "the number of samples",
     "samples": "the number of samples of an epoch",
     "identity": "the data",
-    "values": "the data",
+    "values": "the first samples as they are read",
     "layout": "the layout",
     "keys": "the names of samples",
     "classes": "the class names",
@@ -30,10 +30,6 @@ def difference(here: StreamInfo, there: StreamInfo) -> str:
         here: What was found here.
         there: What was found there.
     """
-    for name, what in SAME.items():
-        ours, theirs = getattr(here, name), getattr(there, name)
-        if ours != theirs:
-            return f"{what} would be others: {theirs!r:.100} there, {ours!r:.100} here"
     ours, theirs = json.loads(here.makers), json.loads(there.makers)
     for name, text in ours.items():
         if name != SAMPLES and theirs.get(name, text) != text:
@@ -42,6 +38,10 @@ def difference(here: StreamInfo, there: StreamInfo) -> str:
     for module in there.code:
         if known.get(module.path, module.digest) != module.digest:
             return f"{module.path} is another file there than here"
+    for name, what in SAME.items():
+        one, other = getattr(here, name), getattr(there, name)
+        if one != other:
+            return f"{what} would be others: {other!r:.100} there, {one!r:.100} here"
     if ours[SAMPLES] != theirs[SAMPLES]:
         return (
             "the first samples would be others, with the same versions of all that is known: is "

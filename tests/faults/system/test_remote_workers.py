@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from loaderd.config.ray import RayConfig
+from loaderd.config.staging import StageConfig
 from loaderd.config.stream import StreamConfig
 from loaderd.core.events import StackDumped
 from loaderd.core.jobs import Done, JobKind, Stage, unstamp
@@ -63,7 +64,11 @@ def workshop(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     bad = {str(n): "raises" for n in range(0, 100, 9)}
     plans = [
         StreamConfig(
-            "photos", lmdb=photos, shuffle=1, transforms=(op("random_resized_crop", size=32),)
+            "photos",
+            lmdb=photos,
+            shuffle=1,
+            transforms=(op("random_resized_crop", size=32),),
+            stage=StageConfig.of(str(folder / "stage"), None, 0, "test"),
         ),
         numbers("stacked", collate="wares:stacked", shuffle=1, batch_size=30),
         numbers("replaced", transforms=(adding(3),), bad=bad, on_error="replace"),
@@ -73,8 +78,9 @@ def workshop(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         numbers("deadly", bad={"50": "segfaults", "70": "sleeps"}),
         numbers("large", dataset="large:Rows"),
     ]
+    (folder / "stage").mkdir()
     (folder / "large.py").write_text(LARGE)
-    made = Workshop(folder, plans, ray=nodes.config(resources={"CPU": 1}))
+    made = Workshop(folder, plans, ray=nodes.config(resources={"CPU": 1}, stage=True))
     try:
         for plan in plans:
             made.facts(plan.name)
@@ -127,6 +133,16 @@ def test_the_bytes_of_a_slot_differ_from_those_of_a_local_worker(
     assert ponds[0].read(0) == ponds[1].read(0)
     assert any(ponds[1].read(0)[30 * 8 :])
     assert [bad.row for bad in done[1].bad] == ([4, 13, 22] if stream == "replaced" else [])
+
+
+def test_a_node_that_is_to_copy_a_database_reads_the_original(shop: Workshop) -> None:
+    both(shop, "photos", 4)
+    (actor,) = actors()
+    threads = Path(f"/proc/{actor}/task").glob("*/children")
+    (worker,) = [pid for made in threads for pid in made.read_text().split()]
+    mapped = {line.split()[-1] for line in Path(f"/proc/{worker}/maps").read_text().splitlines()}
+    (database,) = [path for path in mapped if "photos" in path]
+    assert "/stage/" in database
 
 
 def test_rows_that_no_object_store_has_room_for_are_lost(shop: Workshop) -> None:
@@ -215,6 +231,26 @@ def test_a_node_that_lets_a_worker_go_is_the_fault_of_a_row(shop: Workshop) -> N
     death = shop.death(7)
     assert not death.own
     assert "its actor is gone" in death.cause
+
+
+def test_a_node_whose_samples_would_be_others_gets_work(nodes: Nodes, tmp_path: Path) -> None:
+    (tmp_path / "moody.py").write_text(
+        "class Place:\n"
+        "    def __len__(self):\n        return 9\n"
+        "    def __getitem__(self, index):\n"
+        "        return {'there': 'runtime_resources' in __file__}\n"
+    )
+    shop = Workshop(tmp_path, [numbers(dataset="moody:Place")], ray=nodes.config())
+    try:
+        shop.facts("train")
+        shop.pool.start(1, 0.0, True)
+        death = shop.death(1)
+        node = socket.gethostname()
+        assert death.boot.startswith(
+            f"node {node}: is refused: stream 'train': the first samples as "
+        )
+    finally:
+        shop.close()
 
 
 def test_a_node_that_goes_and_comes_back_changes_the_stream(nodes: Nodes, tmp_path: Path) -> None:

@@ -1,0 +1,113 @@
+"""Calls of an actor that is a fake: what is seen meanwhile, and when it is given up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from loaderd.core.jobs import Stage, stamp
+from loaderd.engine.scoreboard import Scoreboard, StatusLine
+from loaderd.system.processes import DUMP_SIGNAL
+from loaderd.worker.remote import calls as module
+from loaderd.worker.remote.calls import Calls, Lost
+from loaderd.worker.remote.node_worker import Look
+
+pytestmark = pytest.mark.needs("ray")
+
+WORD = stamp(5, 3, Stage.DECODE)
+
+
+class FakeActor:
+    """Answers a look with `looks`, one after the other; the last one again and again."""
+
+    def __init__(self) -> None:
+        self.looks = [Look(WORD, "a", "", b"")]
+        self.silent = False
+        self.calls: dict[str, Future[Any]] = {}
+
+    def call(self, method: str, *args: Any, look: bool = False) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.calls[method] = future
+        if method == "look" and not self.silent:
+            future.set_result(self.looks.pop(0) if len(self.looks) > 1 else self.looks[0])
+        if method == "stack":
+            future.set_result("its stack")
+        return future
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.actor = FakeActor()
+        self.board = Scoreboard(1)
+        self.dump = os.memfd_create("dump")
+        self.told: list[str] = []
+        line = StatusLine(self.board.fd, 0)
+        self.calls = Calls(self.actor, line, self.dump, self.told.append)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    before = signal.getsignal(DUMP_SIGNAL)
+    monkeypatch.setattr(module, "LOOK_S", 0.001)
+    made = Bench()
+    yield made
+    signal.signal(DUMP_SIGNAL, before)
+    made.calls.close()
+    made.board.close()
+    os.close(made.dump)
+    vars(made).clear()  # the test keeps it, and it the board
+
+
+def test_the_word_of_the_worker_is_not_on_the_board_while_it_works(bench: Bench) -> None:
+    asked = bench.calls.begin("ask")
+    bench.actor.looks = [Look(0, "", "importing x", b""), Look(WORD, "a", "", b"")]
+    while bench.board.read(0) != (WORD, "a"):
+        bench.calls.wait(-1)
+    assert bench.told == ["importing x", ""]
+    asked.set_result(7)
+    assert bench.calls.result(asked, 9.0, "it") == 7
+
+
+def test_a_worker_that_does_the_same_for_too_long_is_waited_for(bench: Bench) -> None:
+    asked = bench.calls.begin("ask")
+    with pytest.raises(Lost, match=r"opening it takes longer than 0\.01 s"):
+        bench.calls.result(asked, 0.01, "opening it")
+
+
+def test_an_actor_that_does_not_answer_is_waited_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENT_S", 0.01)
+    bench.actor.silent = True
+    with pytest.raises(Lost, match=r"it has not answered for 0\.01 s"):
+        bench.calls.result(bench.calls.begin("ask"), 9.0, "it")
+
+
+def test_a_call_that_fails_is_taken_for_an_answer(bench: Bench) -> None:
+    from ray.exceptions import GetTimeoutError
+
+    asked = bench.calls.begin("ask")
+    asked.set_exception(GetTimeoutError("too late\n  really"))
+    with pytest.raises(Lost, match="too late really"):
+        bench.calls.result(asked, 9.0, "it")
+
+
+def test_stacks_that_are_asked_for_are_those_of_the_proxy(bench: Bench) -> None:
+    os.kill(os.getpid(), DUMP_SIGNAL)
+    while not os.pread(bench.dump, 99, 0):
+        bench.calls.wait(-1)
+    assert os.pread(bench.dump, 99, 0) == b"its stack"
+
+
+def test_an_order_waits_for_the_next_look(bench: Bench) -> None:
+    ours, its = socket.socketpair()
+    with ours, its:
+        assert not bench.calls.wait(its.fileno())
+        ours.send(b"x")
+        assert bench.calls.wait(its.fileno(), looks=False)
