@@ -107,7 +107,7 @@ def next_batch_line(state: SchedulerState, session: SessionState, now_s: float) 
     item = session.window.items[0]
     build = item.build
     if build.whole:
-        return ""
+        return untold(session)
     batch = f"batch {item.k} (epoch {item.cursor.epoch}, step {item.cursor.step})"
     if build.place is None:
         return f"{batch} has no slot: {no_slot(session)}"
@@ -126,6 +126,15 @@ def next_batch_line(state: SchedulerState, session: SessionState, now_s: float) 
         )
         return f"{batch} waits for rows {rows}: {_worker_line(w, now_s)}{before}"
     return f"{batch} waits for rows {rows}: {_no_worker(state, session, now_s)}"
+
+
+def untold(session: SessionState) -> str:
+    """Why a session is not told of its next batch, which is made; "" if it is."""
+    if isinstance(session, GroupMember) and not session.window.items[0].announced:
+        kept = len(session.slots.announced)
+        if session.slots.keeps_too_many(session.window.prefetch):
+            return f"the client has not given back {kept} batches that it was told of"
+    return ""
 
 
 def no_slot(session: SessionState) -> str:

@@ -28,7 +28,6 @@ from loaderd_wire.messages import Descriptor, Progress, Released, Segment
 from loaderd_wire.slices import Cursor, Slice, steps_left
 
 GROW_AGAIN_S = 5.0  # between two requests for more slots, after there was no memory
-MOST_TOLD = 2  # batches that a member is told of and has not given back: it keeps no more slots
 
 
 class GroupState(SlotOwner):
@@ -82,7 +81,7 @@ class GroupState(SlotOwner):
     def part(self, member: GroupMember) -> None:
         """A client has gone; with the last one the group ends."""
         self.members.remove(member)
-        self.unplaced = True
+        self.unplaced = self.unsaid = True
         if not self.members:
             self.gone = True
             self.ended = "gone"
@@ -159,10 +158,11 @@ class GroupState(SlotOwner):
             member.usage.answered(job, done, part=1 / len(at_work))
 
     def starved(self, now_s: float) -> bool:
-        """Whether a member's next batch has no slot, and only clients can free one."""
-        return (
+        """Whether clients may keep all slots, or a member needs one that only clients can free."""
+        if now_s < self._grow_s or self.gone:
+            return False
+        return self.slots.crowded or (
             self.unplaced
-            and now_s >= self._grow_s
             and self.slots.all_announced
             and any(item.k == 0 and item.build.place is None for item in self.window.items)
         )
@@ -170,7 +170,8 @@ class GroupState(SlotOwner):
     def slots_needed(self) -> int:
         """How many slots a larger segment must have: room for one more that is far from others."""
         has = super().slots_needed()
-        return has + self.window.prefetch + 2 if self.slots.all_announced else has
+        few = self.slots.crowded or self.slots.all_announced
+        return has + self.window.prefetch + 2 if few else has
 
     def not_grown(self, now_s: float) -> list[GroupMember]:
         """There is no memory for a larger segment. More slots are asked for again, after a while.
@@ -199,7 +200,7 @@ class GroupState(SlotOwner):
                 self.restart(build)
         for member in self.members:
             member.settle()
-        self.unplaced = True
+        self.unplaced = self.unsaid = True
 
     def wait(self, build: BatchBuild) -> None:
         """A batch has no slot any longer."""
@@ -314,9 +315,9 @@ class GroupMember(SessionState):
 
     @property
     def held(self) -> bool:
-        """No batch can be begun for it before it takes one."""
-        items = self.window.items
-        return bool(items) and all(item.build.place is not None for item in items)
+        """No batch can be begun for it before it takes one, or a slot is given back."""
+        builds = [item.build for item in self.window.items]
+        return bool(builds) and all(each.place is None or each.whole for each in builds)
 
     def planned(self) -> list[PlannedBatch]:
         """The batches that it wants next, in order; none once it has ended."""
@@ -388,9 +389,8 @@ class GroupMember(SessionState):
         Its generation is one that the client has not given back.
         """
         build = item.build
-        if build.place is None or (
-            len(self.slots.announced) >= MOST_TOLD and item.k != self.window.taken
-        ):
+        next_one = item.k == self.window.taken
+        if build.place is None or not self.slots.may_tell(self.window.prefetch, needed=next_one):
             return None
         if self.slots.was_told(build.place):
             self.group.slots.renew(build)

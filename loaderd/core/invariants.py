@@ -159,7 +159,7 @@ def _progress(state: SchedulerState, s: SessionState) -> None:
         return
     build = s.window.items[0].build
     if build.whole:
-        assert s.window.items[0].announced, (
+        assert s.window.items[0].announced or explain.untold(s), (
             f"session {s.session}: batch {s.window.items[0].k} is whole and untold"
         )
     elif build.place is None:

@@ -7,6 +7,8 @@ from loaderd.core.session_slots import Announced, SessionSlots
 from loaderd.core.slots import ANNOUNCE, ANNOUNCED, KEEP, READY, SlotState
 from loaderd_wire.messages import Descriptor, Released, Segment
 
+MOST_TOLD = 2  # batches that a client is told of and has not given back: it keeps no more slots
+
 
 class SharedSlots(SessionSlots):
     """Who uses each slot of a group.
@@ -16,10 +18,12 @@ class SharedSlots(SessionSlots):
 
     Attributes:
         pins: How many clients may read a slot, by (segment, slot); at least 1.
+        clients: What each client was told.
     """
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(segment)
+        self.clients: list[MemberSlots] = []
         self.pins: dict[tuple[int, int], int] = {}
 
     def pin(self, place: SlotRef) -> None:
@@ -57,6 +61,21 @@ class SharedSlots(SessionSlots):
         """Whether only clients can free a slot of the current segment."""
         return self.table.count(ANNOUNCED) == len(self.table.state)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether clients that keep one slot each could keep all but the last one."""
+        return len(self.clients) >= len(self.table.state) - 1
+
+    @property
+    def to_spare(self) -> bool:
+        """Whether there is a slot for a second batch of a client.
+
+        Each client that keeps none can be told of one, and another slot is left to make batches in:
+        so clients that have stopped do not hold up the others.
+        """
+        without = sum(not client.announced for client in self.clients)
+        return len(self.table.state) - self.table.count(ANNOUNCED) > without + 1
+
 
 class MemberSlots(SessionSlots):
     """What one client was told of the slots of its group.
@@ -77,6 +96,7 @@ class MemberSlots(SessionSlots):
         self.tables = shared.tables
         self._shared = shared
         self._told: dict[tuple[int, int], int] = {}  # the latest generation, by (segment, slot)
+        shared.clients.append(self)
 
     def state_of(self, place: SlotRef) -> SlotState | None:
         """State of a slot: ANNOUNCED only if this client was told of it."""
@@ -94,6 +114,21 @@ class MemberSlots(SessionSlots):
         self._shared.pin(place)
         self.announced[key] = Announced(build, message, now_s)
         self._told[key] = message.generation
+
+    def may_tell(self, prefetch: int, *, needed: bool) -> bool:
+        """Whether the client may be told of one more batch.
+
+        Args:
+            prefetch: So many batches it may have kept at a seek.
+            needed: Its trainer needs that batch next.
+        """
+        if needed:
+            return not self.keeps_too_many(prefetch)
+        return len(self.announced) < (MOST_TOLD if self._shared.to_spare else 1)
+
+    def keeps_too_many(self, prefetch: int) -> bool:
+        """Whether the client has to give something back before it is told of anything."""
+        return len(self.announced) >= prefetch + MOST_TOLD
 
     def was_told(self, place: SlotRef) -> bool:
         """Whether the client was told of this generation of a slot, and may have given it back."""
@@ -132,6 +167,7 @@ class MemberSlots(SessionSlots):
 
     def release_all(self) -> None:
         """The client is gone: it needs no slot any longer."""
+        self._shared.clients.remove(self)
         for segment, slot in tuple(self.announced):
             self._drop(segment, slot)
 

@@ -44,11 +44,17 @@ class ReservedMemory:
         return self.segment.slots * self.segment.slot_bytes
 
     def suits(self, name: str, admitted: AdmittedStream) -> bool:
-        """Whether a session of this stream could get its batches here, with others."""
+        """Whether a session of this stream could get its batches here, with others.
+
+        There is a slot for what each of them keeps, and one to make batches in. The scheduler asks
+        for more slots before that ends (`SharedSlots.crowded`).
+        """
+        coming = self.admitted.prefetch if self.growing else 0
         return (
             self.group > 0
             and admitted.share_window > 0
             and admitted.prefetch + SPARE_SLOTS <= self.segment.slots
+            and len(self.sessions) + 2 <= self.segment.slots + coming
             and (self.name, self.admitted.plan) == (name, admitted.plan)
         )
 

@@ -8,7 +8,8 @@ import pytest
 
 from loaderd.core.actions import FreeSegment, GrowSegment, SendJob
 from loaderd.core.events import Attach, Drain, GrowFailed
-from loaderd.core.groups import GROW_AGAIN_S, MOST_TOLD
+from loaderd.core.groups import GROW_AGAIN_S
+from loaderd.core.shared_slots import MOST_TOLD
 from loaderd.core.slots import SlotState
 from loaderd_testing.scheduler_harness import SchedulerHarness, bad_row, done
 from loaderd_wire.messages import Descriptor, Failure
@@ -240,6 +241,55 @@ def test_without_memory_for_more_slots_one_waits_and_asks_again() -> None:
     harness.step(GrowFailed(GROUP, "no memory"))
     harness.take(1)  # it gives its slot back
     assert harness.take(7).start == 8 * 70
+
+
+def test_stopped_clients_that_keep_what_they_were_told_of_leave_a_slot_for_the_others() -> None:
+    harness = SchedulerHarness(samples=8 * 200)
+    for session in range(1, 6):
+        harness.attach(session, group=GROUP, shape=LONG, prefetch=2, share_window=2, tell=False)
+    for session in range(1, 6):
+        harness.clients[session].seek(Cursor(0, 80 * session, 10 * session))
+    harness.tell(1)
+    harness.step(GrowFailed(GROUP, "no memory"))
+    harness.log.clear()
+    for session in range(1, 5):
+        harness.tell(session)
+        harness.finish()  # it was told of two of 6 slots, or of one, and has stopped
+    for n in range(30):
+        assert harness.take(5).start == 8 * (50 + n)
+
+
+def test_a_group_with_a_member_for_each_slot_but_one_asks_for_more_slots() -> None:
+    harness = SchedulerHarness(samples=8 * 200)
+    for session in range(1, 6):
+        assert harness.of(GrowSegment) == []
+        harness.attach(session, group=GROUP, shape=LONG, prefetch=2, share_window=2)
+    assert [action.slots for action in harness.of(GrowSegment)] == [6 + 4]
+    harness.grow()
+    assert harness.of(GrowSegment) == []
+
+
+def test_a_client_that_gives_nothing_back_does_not_get_all_slots() -> None:
+    harness = pair(share_window=8, prefetch=2)
+    mine = harness.clients[2]
+    for _ in range(20):
+        harness.finish()
+        harness.hear(2)
+        if mine.take() is None:
+            break
+        harness.tell(2)
+    assert len(harness.core.state.sessions[2].slots.announced) == 2 + MOST_TOLD
+    assert "not given back 4 batches" in harness.core.snapshot().sessions[1].story
+    for n in range(30):
+        assert harness.take(1).start == 8 * n
+
+
+def test_a_member_whose_batches_are_in_the_making_is_not_short_of_slots() -> None:
+    harness = pair(share_window=8)
+    members = harness.core.state.groups[GROUP].members
+    assert [member.held for member in members] == [False, False]
+    harness.finish()
+    assert [member.held for member in members] == [True, True]
 
 
 def test_a_drain_tells_every_member() -> None:

@@ -68,6 +68,23 @@ def test_one_that_looks_further_ahead_than_there_are_slots_gets_its_own(loop: Lo
     assert more.last().segment.segment != one.last().segment.segment
 
 
+def test_who_would_find_no_slot_if_the_others_stopped_gets_memory_of_its_own(loop: Loop) -> None:
+    desk = Desk(loop).open()
+    same = [desk.welcomed(**SHARED).last().segment.segment for _ in range(SLOTS - 1)]
+    assert len(set(same)) == 1
+    alone = desk.welcomed(**SHARED)
+    assert alone.last().segment.segment not in same
+
+
+def test_while_more_slots_are_on_their_way_others_may_come(loop: Loop) -> None:
+    desk = Desk(loop).open()
+    peers = [desk.welcomed(**SHARED) for _ in range(SLOTS - 1)]
+    _, number = group(desk, *peers)
+    desk.registry.grow(GrowSegment(number, SLOTS + 6, 0, 0))
+    late = desk.welcomed(**SHARED)
+    assert group(desk, peers[0], late)[1] == number
+
+
 def test_the_stream_decides_where_the_client_does_not(loop: Loop) -> None:
     desk = Desk(loop).open()
     shares = replace(PLAN, share=True, share_window=3)
