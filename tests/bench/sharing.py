@@ -1,6 +1,7 @@
 """Trainers that share their batches beside trainers that do not, on one daemon.
 
-    python tests/bench/sharing.py [--rounds 5] [--seconds 5] [--trainers 2 4] [--data plain]
+    python tests/bench/sharing.py [--rounds 5] [--seconds 5] [--trainers 2 4] [--workers 2]
+                                  [--data plain]
 
 All trainers want the same photos, as training crops of 224 x 224, and take them as fast as they
 come. One trainer alone, several without and several with sharing take turns, round after round.
@@ -31,7 +32,7 @@ LOOK_S = 0.2
 BATCH = 64
 CONFIG = """
 [workers]
-num_workers = 2
+num_workers = {workers}
 [streams.train]
 lmdb = "{lmdb}"
 batch_size = {batch}
@@ -91,6 +92,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--trainers", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--data", choices=("plain", "tiles"), default="plain")
     args = parser.parse_args()
     cases: list[Case] = [(1, False)]
@@ -104,7 +106,7 @@ def main() -> None:
         corpus.make(folder, "photos", corpus.COUNTS["photos"], 0)
         config = folder / "bench.toml"
         lmdb = folder / f"photos-{args.data}.lmdb"
-        config.write_text(CONFIG.format(lmdb=lmdb, batch=BATCH))
+        config.write_text(CONFIG.format(workers=args.workers, lmdb=lmdb, batch=BATCH))
         for n in range(args.rounds):
             for case in cases:
                 found[case].append(measure(folder, config, case, args.seconds))
