@@ -104,6 +104,7 @@ def measures(state: SchedulerState, session: SessionState, window: UsageSample) 
         held_s=window.held_s,
         stage_s=(window.read_s, window.decode_s, window.transform_s, window.write_s),
         rows=window.rows,
+        bytes=window.bytes,
         batch_rows=batch_rows,
         prefetch=prefetch,
         jobs=min(workers, prefetch * parts),
@@ -114,6 +115,8 @@ def measures(state: SchedulerState, session: SessionState, window: UsageSample) 
         cpus=state.cpus,
         all_cpus=state.all_cpus,
         auto=state.auto,
+        remote=len(state.pool.remote.up),
+        remote_bytes_per_s=window.remote_bytes / window.now_s if window.now_s > 0 else 0.0,
     )
 
 

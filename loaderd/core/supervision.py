@@ -84,6 +84,8 @@ class WorkerSupervisor:
             running.owner.answered(running.job, done)
             state.usage.done_s += done.seconds
             state.usage.jobs += 1
+            if state.pool.workers[e.worker].remote:
+                state.usage.remote_bytes += done.bytes
             if running.wanted:
                 self._finished(running, done)
         # While the batch waits for its other jobs, nothing has changed for the session.

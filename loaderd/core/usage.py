@@ -37,6 +37,7 @@ class UsageSample(NamedTuple):
         jobs: Number of these jobs.
         bytes: Bytes that workers wrote for the session.
         workers_s: Seconds of workers that there were, with a job or without.
+        remote_bytes: Bytes that workers on other hosts wrote, for all sessions.
     """
 
     now_s: float
@@ -54,6 +55,7 @@ class UsageSample(NamedTuple):
     jobs: int
     bytes: float = 0
     workers_s: float = 0.0
+    remote_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -65,12 +67,14 @@ class PoolUsage:
         done_s: Seconds of the jobs that have ended.
         jobs: Number of these jobs.
         workers_s: Seconds of workers that there were, with a job or without.
+        remote_bytes: Bytes that workers on other hosts wrote.
     """
 
     busy_s: float = 0.0
     done_s: float = 0.0
     jobs: int = 0
     workers_s: float = 0.0
+    remote_bytes: int = 0
 
 
 class SessionUsage:
@@ -265,6 +269,7 @@ class SessionUsage:
             pool.jobs,
             self._bytes,
             pool.workers_s,
+            pool.remote_bytes,
         )
 
 

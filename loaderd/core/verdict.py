@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from loaderd.core.borrowing import borrow_text, sends_text
+
 STAGES = ("read", "decode", "transform", "write")  # in which workers' time is counted
 HANDOFF = "handoff"  # what the stage "write" is called in a verdict
 
@@ -69,6 +71,7 @@ class Measures:
         held_s: Seconds in which no batch could be begun, because no slot was free.
         stage_s: Seconds of workers for this session, by STAGES.
         rows: Rows that these seconds made.
+        bytes: Bytes of these rows; 0: unknown.
         batch_rows: Rows of a batch.
         prefetch: Batches that are made ahead of the trainer, at most.
         jobs: Workers that can work for this session at once, at most.
@@ -79,6 +82,8 @@ class Measures:
         cpus: Processors that the workers may use; 0: unknown.
         all_cpus: Processors that they could use, were the daemon not pinned to some; 0: unknown.
         auto: What the pool says if it finds its own number of workers; None if that is fixed.
+        remote: Workers that are at work on other hosts.
+        remote_bytes_per_s: Bytes a second that these send.
     """
 
     elapsed_s: float
@@ -97,6 +102,9 @@ class Measures:
     cpus: int = 0
     all_cpus: int = 0
     auto: AutoSize | None = None
+    bytes: float = 0.0
+    remote: int = 0
+    remote_bytes_per_s: float = 0.0
 
     @property
     def wait_fraction(self) -> float:
@@ -185,8 +193,9 @@ def verdict(m: Measures) -> Verdict:
         facts.append(f"{stage} is {share:.0%} of the workers' time")
     if m.need is not None:
         facts.append(need_text(m.need, m.workers, m.others_need))
-    if advice:
-        facts.append(advice)
+    if m.remote:
+        facts.append(sends_text(m.remote, m.remote_bytes_per_s))
+    facts += [fact for fact in (advice, _borrow(m, kind)) if fact]
     return Verdict(
         kind,
         f"{kind}: {'; '.join(facts)}",
@@ -286,6 +295,27 @@ def _kind(m: Measures, stage: str) -> str:
     return HANDOFF_BOUND
 
 
+def _borrow(m: Measures, kind: str) -> str:
+    """What CPUs of other hosts would bring; "" if it has enough, or they would not help."""
+    here = max(m.workers, most_workers(m.cpus, m.stage_s))
+    wanted = _wanted(m)
+    if (
+        kind not in ("decode-bound", "transform-bound")
+        or m.cpus < m.all_cpus
+        or wanted <= here
+        or not m.bytes
+        or not m.demand
+    ):
+        return ""
+    rows_per_s = m.demand * m.batch_rows * (wanted - here) / wanted
+    return borrow_text(wanted - here, rows_per_s, m.bytes / m.rows)
+
+
+def _wanted(m: Measures) -> int:
+    """Workers with which no trainer would wait."""
+    return min(MOST_WORKERS, math.ceil((m.need or 0.0) + m.others_need))
+
+
 def _help(m: Measures, kind: str, stage: str) -> tuple[str, str]:
     """(the setting that would help most, the same as a part of a sentence); empty if none."""
     if kind == TRAINER_BOUND:
@@ -303,7 +333,7 @@ def _help(m: Measures, kind: str, stage: str) -> tuple[str, str]:
         return more, f"workers are idle: give the Loader {more}"
     if m.jobs < m.workers:
         return more, f"only {m.jobs} of the workers can help: give the Loader {more}"
-    wanted = min(MOST_WORKERS, math.ceil((m.need or 0.0) + m.others_need))
+    wanted = _wanted(m)
     if wanted <= m.workers:
         return more, f"batches differ in cost: give the Loader {more}"
     limit = most_workers(m.cpus, m.stage_s)

@@ -39,6 +39,22 @@ def test_the_rates_are_those_of_the_trainer_and_tell_when_the_epoch_ends() -> No
     assert rates(state, session, world.harness.now_s + 600) == Rates(0.0, 0.0, 0.0, None)
 
 
+def test_what_workers_on_other_hosts_send_is_measured() -> None:
+    world = TimedLoad(Load(row_s=0.025, own_s=0.04))
+    pool = world.harness.core.state.pool
+    pool.workers[2].remote = True
+    pool.remote.up.add(2)
+    made = world.run()
+    found = measure(
+        world.harness.core.state, world.harness.core.state.sessions[1], world.harness.now_s
+    )
+    assert found is not None
+    assert found.remote == 1
+    assert found.remote_bytes_per_s == pytest.approx(100 / 0.025, rel=0.1)  # 100 bytes a row
+    assert found.bytes == pytest.approx(100 * found.rows)
+    assert "1 borrowed CPU sends 0.0 Gbit/s" in made.text
+
+
 def test_before_its_first_batch_nothing_is_known_of_a_sessions_rates() -> None:
     harness = SchedulerHarness()
     harness.attach()

@@ -92,6 +92,51 @@ def test_more_workers_than_processors_help_only_where_they_read() -> None:
     assert of(cpus=2, stage_s=(1.0, 1.0, 0.0, 18.0)).setting == "fields"
 
 
+# the host lacks 3 of 5 CPUs: 120 of 200 rows a second, of 150 KB each
+SHORT = {"cpus": 2, "bytes": 800 * 150_000}
+
+
+def test_a_host_that_has_too_few_processors_is_told_what_borrowed_ones_would_cost() -> None:
+    wire = "3 borrowed CPUs ([workers.ray]) would be enough, at 0.1 Gbit/s on the wire"
+    made = of(**SHORT)
+    assert made.text.endswith(f"store smaller images: loaderd pack --resize; {wire}")
+    assert made.setting == "loaderd pack --resize"
+    assert of(**SHORT, auto=AutoSize()).text.endswith(wire)
+    assert "set num_workers = 4; 1 borrowed CPU " in of(**SHORT | {"cpus": 4}).text
+
+
+def test_photos_that_would_fill_the_wire_are_to_be_sent_as_crops() -> None:
+    made = of(**SHORT | {"bytes": 800 * 36_000_000})
+    assert made.text.endswith(
+        "3 borrowed CPUs ([workers.ray]) would put 35 Gbit/s on the wire (36,000 KB a row): send "
+        "crops, not photos"
+    )
+
+
+@pytest.mark.parametrize(
+    "enough",
+    [
+        {"cpus": 8},  # of its own
+        {"all_cpus": 16},  # that it is pinned away from
+        {"stage_s": (18.0, 1.0, 1.0, 0.0)},  # the disk is what is waited for
+        {"stage_s": (1.0, 1.0, 0.0, 18.0)},  # more rows to write would come over the wire
+        {"waited_s": 0.0},
+        {"workers": 8, "jobs": 4, "busy": 3.9},
+        {"bytes": 0},  # unknown
+    ],
+)
+def test_who_would_not_gain_from_borrowed_processors_is_not_told_of_them(
+    enough: dict[str, Any],
+) -> None:
+    assert "borrowed" not in of(**SHORT | enough).text
+
+
+def test_what_workers_on_other_hosts_send_is_told() -> None:
+    made = of(remote=12, remote_bytes_per_s=387_500_000.0)
+    assert "it has 2; 12 borrowed CPUs send 3.1 Gbit/s; set num_workers = 5" in made.text
+    assert "1 borrowed CPU sends 0.0 Gbit/s" in of(remote=1, remote_bytes_per_s=1.0).text
+
+
 def test_a_pool_that_finds_its_own_number_is_not_told_one() -> None:
     made = of(auto=AutoSize())
     assert made.setting == ""
