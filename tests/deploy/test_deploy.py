@@ -24,9 +24,12 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 BASE = "base/job.yaml"
 WITHOUT = "job-without-native-sidecars.yaml"
 JOBS = (BASE, WITHOUT, "overlays/eight-gpus", "overlays/local-nvme")
+RAY = "overlays/ray"
+CLUSTER = f"{RAY}/raycluster.yaml"
 NODES = ("jobset.yaml", "pytorchjob.yaml")  # whose kinds Kubernetes itself does not know
 VERSIONS = ("1.29", "1.33")
 ANYTHING: dict[str, Any] = {}
+TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 # What the custom resources know of the words used here; a pod is checked by Kubernetes' own schema.
 CUSTOM: dict[str, dict[str, Any]] = {
     "jobset.yaml": {
@@ -46,8 +49,35 @@ CUSTOM: dict[str, dict[str, Any]] = {
         "selector": {"matchLabels": ANYTHING},
         "podMetricsEndpoints": {"type": "array"},
     },
+    CLUSTER: {
+        "rayVersion": {"type": "string"},
+        "enableInTreeAutoscaling": {"type": "boolean"},
+        "autoscalerOptions": {
+            "version": {"enum": ["v1", "v2"]},
+            "upscalingMode": {"enum": ["Default", "Aggressive", "Conservative"]},
+            "idleTimeoutSeconds": {"type": "integer"},
+            "resources": ANYTHING,
+        },
+        "headGroupSpec": {"rayStartParams": TEXTS, "template": ANYTHING},
+        "workerGroupSpecs": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "groupName": {"type": "string"},
+                    "replicas": {"type": "integer"},
+                    "minReplicas": {"type": "integer"},
+                    "maxReplicas": {"type": "integer"},
+                    "rayStartParams": TEXTS,
+                    "template": ANYTHING,
+                },
+                "additionalProperties": False,
+            },
+        },
+    },
 }
 MIB = 1 << 20
+PROXY = 150_000_000  # of a process that stands for a worker on another host
 OVERHEAD = 200_000_000  # the daemon itself, and the pages that its workers share
 
 
@@ -79,6 +109,9 @@ def apply(document: dict[str, Any], step: dict[str, Any]) -> None:
         at = at[int(word) if isinstance(at, list) else word]
     if step["op"] == "add" and last == "-":
         at.append(step["value"])
+    elif step["op"] == "add":
+        assert last not in at
+        at[last] = step["value"]
     else:
         assert step["op"] == "replace"
         assert last in at
@@ -118,7 +151,7 @@ def quantity(text: str) -> int:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", ["ConfigMap", "Job"])
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", [*JOBS, RAY])
 def test_each_manifest_fits_the_schema_of_kubernetes(name: str, kind: str, version: str) -> None:
     kubernetes_validate.validate(manifests(name)[kind], version, strict=True)
 
@@ -199,6 +232,55 @@ def test_compose_has_the_numbers_and_places_of_the_job() -> None:
     assert (DEPLOY / daemon["build"]["context"] / daemon["build"]["dockerfile"]).exists()
 
 
+def groups() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of the Ray cluster: the head, and the workers."""
+    spec = manifests(CLUSTER)["RayCluster"]["spec"]
+    (workers,) = spec["workerGroupSpecs"]
+    return spec["headGroupSpec"], workers
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_node_of_the_ray_cluster_is_a_pod(version: str) -> None:
+    for group in groups():
+        node = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "node"}}
+        kubernetes_validate.validate({**node, **group["template"]}, version, strict=True)
+
+
+def test_the_daemon_joins_the_ray_cluster_that_has_room_for_its_workers() -> None:
+    cluster, ray = manifests(CLUSTER)["RayCluster"], config(RAY).workers.ray
+    assert ray is not None
+    head = f"{cluster['metadata']['name']}-head-svc:6379"
+    assert ray.address == head
+    assert f"ray start --address={head} --num-cpus=0 " in sidecar(RAY)["command"][2]
+    (node,) = groups()[1]["template"]["spec"]["containers"]
+    cpus = int(node["resources"]["requests"]["cpu"])
+    assert ray.num_workers * ray.resources["CPU"] == groups()[1]["maxReplicas"] * cpus
+    assert groups()[0]["rayStartParams"]["num-cpus"] == "0"
+
+
+def test_a_ray_node_sees_the_daemons_data_and_runs_its_image() -> None:
+    (node,) = groups()[1]["template"]["spec"]["containers"]
+    (head,) = groups()[0]["template"]["spec"]["containers"]
+    (data,) = [mount for mount in sidecar(RAY)["volumeMounts"] if mount["name"] == "data"]
+    (volume,) = [volume for volume in pod(RAY)["volumes"] if volume["name"] == "data"]
+    assert node["volumeMounts"] == [data]
+    assert groups()[1]["template"]["spec"]["volumes"] == [volume]
+    asked = yaml.safe_load((DEPLOY / "kubernetes" / RAY / "kustomization.yaml").read_text())
+    (image,) = asked["images"]
+    assert sidecar(RAY)["image"].startswith(f"{image['name']}:")
+    assert node["image"] == head["image"] == f"{image['newName']}:{image['newTag']}"
+
+
+def test_the_memory_limit_holds_the_processes_that_stand_for_workers_elsewhere() -> None:
+    memory, num_workers, worker_memory = sizes(RAY)
+    ray = config(RAY).workers.ray
+    assert ray is not None
+    (shm,) = [volume for volume in pod(RAY)["volumes"] if volume["name"] == "shm"]
+    node = quantity(shm["emptyDir"]["sizeLimit"])
+    need = memory + num_workers * worker_memory + ray.num_workers * PROXY + node + OVERHEAD
+    assert need <= quantity(sidecar(RAY)["resources"]["limits"]["memory"]) <= need * 1.25
+
+
 def test_a_misspelt_field_does_not_fit_the_schema() -> None:
     job = manifests()["Job"]
     job["spec"]["template"]["spec"]["initContainers"][0]["restartpolicy"] = "Always"
@@ -209,7 +291,7 @@ def test_a_misspelt_field_does_not_fit_the_schema() -> None:
 def test_the_dockerfiles_pass_hadolint() -> None:
     hadolint = Path(sysconfig.get_path("scripts")) / "hadolint"
     done = subprocess.run(
-        [hadolint, DEPLOY / "Dockerfile", DEPLOY / "Dockerfile.trainer"],
+        [hadolint, *(DEPLOY / f"Dockerfile{kind}" for kind in ("", ".trainer", ".ray"))],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -248,7 +330,7 @@ def test_what_the_dockerfile_copies_is_in_the_checkout_and_in_the_context() -> N
 
 def test_the_config_in_the_manifest_is_one() -> None:
     assert [stream.name for stream in config().streams] == ["train", "val"]
-    for name in JOBS:
+    for name in (*JOBS, RAY):
         assert config(name).streams[0].name == "train"
         assert config(name).daemon.socket == config().daemon.socket
 
