@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from loaderd.core.actions import RetireWorker, StartWorker
 from loaderd.core.available_workers import AvailableWorkers
 from loaderd.core.pool_worker import QUEUE, PoolWorker, WorkerState
 from loaderd.core.remote_seats import RemoteSeats
 
+LAG_WEIGHT = 0.05  # of the worker that has answered last in the lag of all
 BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0  # before a worker is started again in one place of the pool
 
 
@@ -48,6 +51,7 @@ class WorkerPool:
         self.available = AvailableWorkers()
         self._deaths: dict[int, int] = {}  # since a job was done, by place in the pool
         self._place_count = self._count = 0
+        self._lag_s = 0.0  # of all workers, on average
 
     @property
     def up(self) -> int:
@@ -57,7 +61,7 @@ class WorkerPool:
     @property
     def strength(self) -> int:
         """How many of its quickest workers would do what all of them do together."""
-        return max(1, int(self.at_work - self.available.shortfall + 0.5))
+        return max(1, math.ceil(self.at_work - self.available.shortfall - 0.5))
 
     @property
     def at_work(self) -> int:
@@ -203,7 +207,8 @@ class WorkerPool:
         """
         w = self.workers[worker]
         tier = w.pace.tier
-        w.pace.answered(work_s, own_s, now_s)
+        w.pace.answered(work_s, own_s, now_s, self._lag_s)
+        self._lag_s += LAG_WEIGHT * (w.pace.lag_s - self._lag_s)
         if w.pace.tier != tier:
             self.available.retiered(w)
 

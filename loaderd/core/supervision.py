@@ -222,7 +222,7 @@ class WorkerSupervisor:
             running = state.jobs[number]
             if not running.wanted:
                 continue
-            if number == at and stage is not Stage.IDLE:
+            if number == at and stage is not Stage.IDLE and w.late:  # else it has gone on since
                 piece = running.build.running[number]
                 death = JobDeath(
                     row, stage, own=False, hung=True, cause=w.late, candidate=candidate_of(w.word)

@@ -19,8 +19,7 @@ class WorkerPace:
     Attributes:
         slowness: Seconds that it works for a second of work, a moving average.
         lag_s: Seconds between a job and its answer in which it does not work: the latency of its
-            node, rows on the wire. It falls at once and rises slowly, because the daemon itself
-            may be late.
+            node, rows on the wire. A moving average, too.
         begun_s: When it began the first of its jobs.
         odd: Its latest job took more than MOST times what was expected.
         tier: 0 for one that takes about as long as all do on average. Each further tier takes TIER
@@ -46,23 +45,23 @@ class WorkerPace:
         """What part of a usual worker's piece it gets, so that it takes as long."""
         return 1 / self.slowness if self.slowness > USUAL[1] else 1.0
 
-    def answered(self, work_s: float | None, own_s: float, now_s: float) -> None:
+    def answered(
+        self, work_s: float | None, own_s: float, now_s: float, usual_lag_s: float = 0.0
+    ) -> None:
         """It has answered the first of its jobs, and begins the next one.
 
         Args:
             work_s: What the job takes a usual worker; None: unknown, nothing is learned from it.
             own_s: Seconds that it worked.
             now_s: Time of the event.
+            usual_lag_s: The lag of all workers on average. A link that they share, or a daemon that
+                is late, makes none of them slower than others.
         """
         passed_s, self.begun_s = now_s - self.begun_s, now_s
         if not work_s:
             return
-        lag_s = passed_s - own_s
-        if lag_s < self.lag_s:
-            self.lag_s = max(0.0, lag_s)
-        else:
-            most_s = max(USUAL_S, MOST * self.takes_s(work_s))
-            self.lag_s += WEIGHT * (min(lag_s, most_s) - self.lag_s)
+        most_s = max(USUAL_S, MOST * self.takes_s(work_s))
+        self.lag_s += WEIGHT * (min(max(0.0, passed_s - own_s), most_s) - self.lag_s)
         part, ratio = min(1.0, work_s / USUAL_S), own_s / work_s
         was_odd, self.odd = self.odd, ratio > MOST * self.slowness
         if self.odd and was_odd:
@@ -71,6 +70,6 @@ class WorkerPace:
             most = MOST * self.slowness
             self.slowness += WEIGHT * part * (min(ratio, most) - self.slowness)
         whole_s = USUAL_S if work_s < USUAL_S else work_s
-        usual = self.slowness + self.lag_s / whole_s
+        usual = self.takes_s(whole_s) / (whole_s + usual_lag_s)
         least, most = USUAL
         self.tier = 0 if least < usual < most else round(math.log(max(usual, 1e-3), TIER))

@@ -9,6 +9,7 @@ import pytest
 from loaderd.core.actions import (
     CannotBoot,
     LogLine,
+    Quarantine,
     RetireWorker,
     SendJob,
     StartWorker,
@@ -75,6 +76,22 @@ def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_anothe
     harness.step(WorkerDied(1, False, "SIGKILL", seen, "", ""))
     assert ring.state[job.slot].value == "free"
     assert restarts(harness) == {"hung": 1}
+
+
+def test_a_killed_worker_that_has_gone_on_and_does_not_die_blames_no_later_sample() -> None:
+    harness = one_session(on_error="skip", prefetch=2)
+    hang(harness, 1, 2)
+    harness.work(1)  # it had answered when it was killed, and has begun its next job
+    assert harness.sent[1]
+    seen = harness.seen(1, stage=Stage.DECODE, key="innocent")
+    for _ in range(30):
+        harness.look(seen)
+    assert StartWorker(2, 0.0) in harness.log
+    harness.sent.pop(1)
+    harness.step(WorkerReady(2))
+    for _ in range(4):
+        assert harness.take().bad == ()
+    assert not harness.of(Quarantine)
 
 
 def test_a_collate_that_hangs_in_a_worker_that_does_not_die_fails_its_batch() -> None:

@@ -128,7 +128,9 @@ class Process:
             return
         if duration is not FOREVER and self.alive:
             self._asleep += 1
-            self.world.after(duration * self.slow, self._step, self._asleep)
+            # rows are moved up where the slot is
+            moves = self.job is not None and self.job.kind == JobKind.COMPACT
+            self.world.after(duration * (1 if moves else self.slow), self._step, self._asleep)
 
     def _answer(self, done: Done) -> None:
         assert self.job is not None
