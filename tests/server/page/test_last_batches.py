@@ -240,8 +240,10 @@ def test_what_goes_wrong_in_the_schedulers_turn_is_raised_in_the_pages_own() -> 
     memory = filled()
     assert memory.seen.news() == []
     memory.tell()
-    memory.session.admitted = None
-    memory.watching(Drain(), [SendMessage(7, memory.told[7][0])])
+    message = memory.told[7][0]
+    broken: Any = None
+    memory.told = broken
+    memory.watching(Drain(), [SendMessage(7, message)])
     memory.told = {}
     with pytest.raises(AttributeError):
         memory.seen.news()
