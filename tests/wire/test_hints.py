@@ -27,3 +27,4 @@ def test_one_of_a_thing_has_no_plural() -> None:
         "2 workers",
         "1,024 workers",
     ]
+    assert [counted(n, "class") for n in (1, 2)] == ["1 class", "2 classes"]
