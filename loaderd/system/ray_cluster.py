@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -23,7 +23,7 @@ MOST_FILES = 20_000  # of a folder that travels
 # what does not travel, in the words of .gitignore
 NO_CODE = ["*.mdb", "*.lmdb", "*.log", "*.sock", "*.bad.jsonl", ".git", "__pycache__"]
 NO_CODE += [".venv", "venv", "node_modules", ".*_cache"]
-LOOK = "look"  # methods that are answered while another one runs
+LOOK = "look"  # the group of methods that are answered while another one runs
 
 
 class RayError(Exception):
@@ -59,6 +59,8 @@ def connect(address: str, folder: str) -> None:
     env: dict[str, Any] = {}
     if folder:
         env = {"working_dir": folder, "excludes": [*NO_CODE, *_large_files(folder)]}
+    # of a client that is gone (ray://), its actors are kept for so many seconds
+    os.environ.setdefault("RAY_CLIENT_RECONNECT_GRACE_PERIOD", "5")
     try:
         ray.init(
             address,
@@ -79,12 +81,15 @@ def disconnect() -> None:
 class Actor:
     """An object of a class on another node of the cluster. It ends with this process."""
 
-    def __init__(self, cls: type, resources: Mapping[str, float]) -> None:
+    def __init__(
+        self, cls: type, resources: Mapping[str, float], *, beside: Sequence[str] = ()
+    ) -> None:
         """Ask for a place for it.
 
         Args:
             cls: Its class, which every node can import.
             resources: What it takes of Ray's resources.
+            beside: Methods that are answered while another one runs.
         """
         own = {name: amount for name, amount in resources.items() if name not in KNOWN}
         options: dict[str, Any] = {
@@ -95,6 +100,8 @@ class Actor:
         if here:
             options["label_selector"] = {"ray.io/node-id": f"!{here}"}
         decorate: Any = ray.remote
+        for name in beside:
+            ray.method(concurrency_group=LOOK)(getattr(cls, name))
         made = decorate(concurrency_groups={LOOK: 1})(cls)
         self._actor = made.options(resources=own, max_restarts=0, **options).remote()
 
@@ -102,18 +109,9 @@ class Actor:
         """Done when it has found a place and is there."""
         return self._actor.__ray_ready__.remote().future()
 
-    def call(self, method: str, *args: Any, look: bool = False) -> Future[Any]:
-        """Call a method of it.
-
-        Args:
-            method: Its name.
-            args: Its arguments.
-            look: Beside another call that may be running.
-        """
-        bound = getattr(self._actor, method)
-        if look:
-            bound = bound.options(concurrency_group=LOOK)
-        return bound.remote(*args).future()
+    def call(self, method: str, *args: Any) -> Future[Any]:
+        """Call a method of it."""
+        return getattr(self._actor, method).remote(*args).future()
 
 
 KNOWN = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}

@@ -129,13 +129,13 @@ class Calls:
             self._stacks = None
         if self._stacks_wanted:
             self._stacks_wanted = False
-            self._stacks = self.woken(self._actor.call("stack", look=True))
+            self._stacks = self.woken(self._actor.call("stack"))
 
     def look(self) -> None:
         """Begin a look, unless one is under way."""
         if self._look is None:
             self._looked_s = time.monotonic()
-            self._look = self._looked_s, self.woken(self._actor.call("look", look=True))
+            self._look = self._looked_s, self.woken(self._actor.call("look"))
 
     def _take(self, look: Look, *, at_work: bool) -> None:
         show(look.output)

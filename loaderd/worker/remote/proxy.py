@@ -130,7 +130,7 @@ class Proxy:
             ray_cluster.connect(seat.address, seat.folder)
         process_setup.ignore_signals()  # Ray has handlers of its own
         self._channel.send(Doing(f"waiting for {where} to find room for it", reached=True))
-        actor = Actor(NodeWorker, json.loads(seat.resources))
+        actor = Actor(NodeWorker, json.loads(seat.resources), beside=("look", "stack"))
         process_setup.dump_no_stacks()
         calls = self._calls = Calls(actor, self._line, self._dump, self._tell)
         calls.result(calls.woken(actor.ready()), 0, "")

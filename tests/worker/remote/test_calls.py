@@ -31,7 +31,7 @@ class FakeActor:
         self.silent = False
         self.calls: dict[str, Future[Any]] = {}
 
-    def call(self, method: str, *args: Any, look: bool = False) -> Future[Any]:
+    def call(self, method: str, *args: Any) -> Future[Any]:
         future: Future[Any] = Future()
         self.calls[method] = future
         if method == "look" and not self.silent:
