@@ -41,7 +41,7 @@ class Engine:
         wait_s = max(delay_s, self.template_until - world.now)
         if remote:
             process.remote = True
-            world.after(wait_s + world.cloud_chance.uniform(0.01, 0.5), self._join, process)
+            world.after(wait_s + world.cloud_chance.uniform(0.01, 0.1), self._join, process)
         elif (
             world.boot_failures
             and world.seeder.random() < 0.5
@@ -100,7 +100,7 @@ class Engine:
             self._cannot_boot(process)
             return
         self._daemon.tell(WorkerBooting(process.worker, "waiting for a place", True))
-        world.after(world.cloud_chance.choice([0.1, 0.1, 1.0, 30.0]), process.boot)
+        world.after(world.cloud_chance.choice([0.02, 0.02, 0.5, 30.0]), process.boot)
 
     def _dumped(self, process: Process) -> None:
         if process.worker in self.processes:

@@ -60,7 +60,7 @@ class World(Clockwork):
         # likewise
         self.cloud_chance = random.Random(f"cloud {seed}")
         self.remote_workers = self.cloud_chance.choice([0, 0, 1, 4])
-        self.cloud = self.cloud_chance.random() < 0.7  # the other hosts can be reached
+        self.cloud = self.cloud_chance.random() < 0.8  # the other hosts can be reached
         self.sample_timeout_s = seeder.choice([0.5, 1.5])
         self.kill_s = seeder.choice([0.5, 2.0])
         self.worker_memory = seeder.choice([0, 0, 3 << 20])
@@ -129,7 +129,7 @@ class World(Clockwork):
         for disaster, often in self._disasters():
             self._again(disaster, often)
         if self.remote_workers:
-            self._weather_the_cloud()
+            self.after(self.cloud_chance.uniform(0.2, 2), self._weather_the_cloud)
         while self.now < self.disasters_s and self.turn():
             pass
         self._calm_down()
@@ -459,14 +459,14 @@ class World(Clockwork):
         if self.calm:
             return
         remote = [p for p in self.daemon.engine.processes.values() if p.remote and p.alive]
-        self.cloud = chance.random() < 0.6
+        self.cloud = chance.random() < 0.8
         lost = remote if not self.cloud else remote[: chance.randint(0, 1)]
         self.write("the cloud is {}, {} workers go", "there" if self.cloud else "gone", len(lost))
         for process in lost:
             # Its job may be of a batch that is hunted: once more must not tell against a row.
             if not self._spared(process, 7, "outside"):
                 process.die("SIGKILL", False)
-        self.after(chance.uniform(0, 1), self._weather_the_cloud)
+        self.after(chance.uniform(0.2, 2), self._weather_the_cloud)
 
     def _change_the_data(self) -> None:
         samples = self.seeder.choice(list(self.streams.values()))
