@@ -16,14 +16,20 @@ def holder(fd: int) -> str:
     Args:
         fd: The file.
     """
-    inode = str(os.fstat(fd).st_ino)
+    found = os.fstat(fd)
+    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
     try:
         with open(LOCKS, encoding="ascii", errors="replace") as file:
             locks = [line.split() for line in file]
     except OSError:
         locks = []
-    for _, kind, _, _, pid, place, *_ in (lock for lock in locks if len(lock) >= 6):
-        if kind == "FLOCK" and place.rpartition(":")[2] == inode and pid.isdecimal():
-            stopped = " (stopped; SIGCONT continues it)" * processes.stopped(int(pid))
-            return f"pid {pid}{stopped}"
-    return HIDDEN
+    holders = {
+        place: int(pid)
+        for _, kind, _, _, pid, place, *_ in (lock for lock in locks if len(lock) >= 6)
+        if kind == "FLOCK" and place.endswith(f":{found.st_ino}") and pid.isdecimal()
+    }
+    # of some file systems (btrfs, overlayfs) the kernel shows another device than a file has
+    pid = holders.get(f"{device}:{found.st_ino}") or next(iter(holders.values()), 0)
+    if not pid:
+        return HIDDEN
+    return f"pid {pid}" + " (stopped; SIGCONT continues it)" * processes.stopped(pid)
