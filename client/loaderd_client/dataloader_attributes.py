@@ -32,6 +32,7 @@ READ_ONLY = {
     "pin_memory": "give Loader pin_memory=",
     "normalize": "give Loader normalize=",
     "dtype": "give Loader dtype=",
+    "shared": "give Loader shared=",
     "timeout_s": "give Loader timeout_s=",
     "reconnect_s": "give Loader reconnect_s=",
     "stall_warning_s": "give Loader stall_warning_s=",
