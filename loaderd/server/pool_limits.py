@@ -14,6 +14,7 @@ from loaderd.system import file_limits, resource_limits
 from loaderd.system.resource_limits import Room, size
 
 OWN_BYTES = 200_000_000  # the daemon itself, and the pages that its workers share
+REMOTE_BYTES = 80_000_000  # the process that stands for a worker on another host
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,10 @@ def pool_limits(config: Config, root: str) -> PoolLimits:
     room = min(resource_limits.rooms(root), key=lambda room: room.limit, default=None)
     memory = resource_limits.segment_memory(config.daemon.memory, root)
     worker_memory = workers.worker_memory or 0
+    own = OWN_BYTES + (REMOTE_BYTES * workers.ray.num_workers if workers.ray else 0)
     warnings = [*resource_limits.pinned(mask, every), *resource_limits.too_many(number, cpus)]
-    if room is not None and (fit := _that_fit(room, memory, worker_memory)) < start:
-        text = _shortage(room, memory, start, worker_memory)
+    if room is not None and (fit := _that_fit(room, memory + own, worker_memory)) < start:
+        text = _shortage(room, memory, start, worker_memory, own)
         if auto and fit:
             warnings.append(f"{text}: it begins with {fit} of {start} workers; {_way_out(room)}")
             start = fit
@@ -75,19 +77,19 @@ def _most(start: int, cpus: int) -> int:
     return max(start, min(MOST_WORKERS, READERS * cpus, for_workers))
 
 
-def _that_fit(room: Room, memory: int, worker_memory: int) -> int:
+def _that_fit(room: Room, taken: int, worker_memory: int) -> int:
     """Workers for which a memory limit suffices, if all take what they may."""
-    left = room.limit - memory - OWN_BYTES
+    left = room.limit - taken
     if left < 0:
         return 0
     return left // worker_memory if worker_memory else MOST_WORKERS
 
 
-def _shortage(room: Room, memory: int, start: int, worker_memory: int) -> str:
-    need = memory + start * worker_memory + OWN_BYTES
+def _shortage(room: Room, memory: int, start: int, worker_memory: int, own: int) -> str:
+    need = memory + start * worker_memory + own
     workers = f" + {start} workers x worker_memory = {size(worker_memory)}" if worker_memory else ""
     return (
-        f"[daemon] memory = {size(memory)}{workers} + {size(OWN_BYTES)} for the daemon are "
+        f"[daemon] memory = {size(memory)}{workers} + {size(own)} for the daemon are "
         f"{size(need)}, and {room.where} is {size(room.limit)}"
     )
 

@@ -253,7 +253,7 @@ def test_a_node_whose_samples_would_be_others_gets_work(nodes: Nodes, tmp_path: 
         shop.close()
 
 
-def test_a_node_that_goes_and_comes_back_changes_the_stream(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_node_or_a_head_that_goes_changes_the_stream(nodes: Nodes, tmp_path: Path) -> None:
     site = Site(tmp_path)
     ray = f'[workers.ray]\naddress = "{nodes.address}"\nnum_workers = 1'
     site.write(fault=f"def fault(index):{FAULT.format(folder=str(tmp_path))}", workers=1, pool=ray)
@@ -273,7 +273,9 @@ def test_a_node_that_goes_and_comes_back_changes_the_stream(nodes: Nodes, tmp_pa
         until("a remote worker again", lambda: remote(site)["up"])
         epochs.append(take(loader))
         assert (tmp_path / "there").exists()
-        assert [digest(epoch) for epoch in epochs] == [digest(e) for e in undisturbed(tmp_path, 2)]
+        nodes.ask("behead")
+        epochs.append(take(loader))
+        assert [digest(epoch) for epoch in epochs] == [digest(e) for e in undisturbed(tmp_path, 3)]
     finally:
         site.close()
 

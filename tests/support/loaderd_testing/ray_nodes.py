@@ -38,7 +38,9 @@ class Nodes:
         return RayConfig(address=self.address, num_workers=num_workers, **more)
 
     def ask(self, order: str) -> None:
-        """add: one more node. lose: the last one is gone, as if its machine were off."""
+        """add: one more node. lose: the last one is gone, as if its machine were off. behead: the
+        head is; nothing can be asked afterwards.
+        """
         assert self._process.stdin is not None
         print(order, file=self._process.stdin, flush=True)
         assert self._answer() == order
@@ -90,8 +92,10 @@ def main(folder: str) -> None:
         for line in sys.stdin:
             if line.strip() == "add":
                 nodes.append(cluster.add_node(num_cpus=CPUS, **sizes))
-            else:
+            elif line.strip() == "lose":
                 cluster.remove_node(nodes.pop(), allow_graceful=False)
+            else:
+                cluster.remove_node(cluster.head_node, allow_graceful=False)
             os.write(answers, line.encode())
     finally:
         cluster.shutdown()
