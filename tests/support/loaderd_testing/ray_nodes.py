@@ -59,9 +59,10 @@ def two_nodes() -> Iterator[Nodes]:
     # what is ours of the environment would mark its processes as a test's
     run = str(Path(tempfile.gettempdir()).parent)
     env = {name: value for name, value in os.environ.items() if run not in value}
-    env |= {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": folder}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
     process = subprocess.Popen(
-        [sys.executable, "-m", "loaderd_testing.ray_nodes", folder],
+        [sys.executable, "-m", "loaderd_testing.ray_nodes"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -77,13 +78,13 @@ def two_nodes() -> Iterator[Nodes]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def main(folder: str) -> None:
+def main() -> None:
     """Run a cluster until the end of the standard input."""
     from ray.cluster_utils import Cluster
 
     answers = os.dup(1)
     os.dup2(2, 1)  # Ray prints
-    head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": folder}
+    head = {"num_cpus": 0, "include_dashboard": False}
     sizes: Any = {"object_store_memory": STORE_BYTES}
     cluster: Any = Cluster(initialize_head=True, head_node_args={**head, **sizes})
     nodes = [cluster.add_node(num_cpus=CPUS, **sizes)]
@@ -102,4 +103,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
