@@ -270,6 +270,7 @@ class AdmissionControl:
         if unlike:
             self._log("warning", "ranks_differ", unlike, stream=name)
         alone = share_agreement.disagreement(name, admitted, others)
+        alone = alone or self._registry.why_apart(name, admitted)
         if alone:
             self._log("warning", "shares_with_nobody", alone, stream=name)
         shared = bool(self._outdated and self._registry.sessions)

@@ -44,19 +44,36 @@ class ReservedMemory:
         return self.segment.slots * self.segment.slot_bytes
 
     def suits(self, name: str, admitted: AdmittedStream) -> bool:
-        """Whether a session of this stream could get its batches here, with others.
+        """Whether a session of this stream gets its batches here, with others."""
+        return self.has_same(name, admitted) and not self.too_small(admitted)
 
-        There is a slot for what each of them keeps, and one to make batches in. The scheduler asks
-        for more slots before that ends (`SharedSlots.crowded`).
-        """
-        coming = self.admitted.prefetch if self.growing else 0
+    def has_same(self, name: str, admitted: AdmittedStream) -> bool:
+        """Whether the batches here are those of a session of this stream, which wants to share."""
         return (
             self.group > 0
             and admitted.share_window > 0
-            and admitted.prefetch + SPARE_SLOTS <= self.segment.slots
-            and len(self.sessions) + 2 <= self.segment.slots + coming
             and (self.name, self.admitted.plan) == (name, admitted.plan)
         )
+
+    def too_small(self, admitted: AdmittedStream) -> str:
+        """Why there are too few slots for one more session, and what to change; "" if not.
+
+        There must be one for what each of them keeps, and one to make batches in. The scheduler
+        asks for more slots before that ends (`SharedSlots.crowded`).
+        """
+        slots, trainers = self.segment.slots, len(self.sessions)
+        if admitted.prefetch + SPARE_SLOTS > slots:
+            most = admitted.prefetch
+            return (
+                f"{slots} slots, too few for prefetch = {most}; give them the same prefetch, or "
+                f"the stream share_window = {most}"
+            )
+        if trainers + 2 > slots + (self.admitted.prefetch if self.growing else 0):
+            return (
+                f"{slots} slots for {trainers} trainers, and there is no memory for more; raise "
+                "[daemon] memory"
+            )
+        return ""
 
     def larger(self, slots: int, segment: int, *, tail_row_bytes: int, body_bytes: int) -> Segment:
         """A segment that is at least so large.

@@ -85,6 +85,17 @@ class SessionRegistry:
         suiting = (each for each in self.memories.values() if each.suits(stream, admitted))
         return next(suiting, None)
 
+    def why_apart(self, stream: str, admitted: AdmittedStream) -> str:
+        """A warning, if a new session shares with nobody because others have too few slots."""
+        same = [each for each in self.memories.values() if each.has_same(stream, admitted)]
+        small = [each.too_small(admitted) for each in same]
+        if not small or not all(small):
+            return ""
+        return (
+            f"stream {stream!r}: this trainer shares its batches with no other yet: those that ask "
+            f"for the same have {small[0]}"
+        )
+
     def register(
         self,
         peer: Peer,

@@ -66,6 +66,9 @@ def test_one_that_looks_further_ahead_than_there_are_slots_gets_its_own(loop: Lo
     assert most.last().segment.segment == one.last().segment.segment
     more = desk.welcomed(**SHARED, prefetch=SLOTS - 1)
     assert more.last().segment.segment != one.last().segment.segment
+    (text,) = more.last().warnings
+    assert f"{SLOTS} slots, too few for prefetch = {SLOTS - 1}; give them the same prefe" in text
+    assert one.last().warnings == most.last().warnings == ()
 
 
 def test_who_would_find_no_slot_if_the_others_stopped_gets_memory_of_its_own(loop: Loop) -> None:
@@ -74,6 +77,8 @@ def test_who_would_find_no_slot_if_the_others_stopped_gets_memory_of_its_own(loo
     assert len(set(same)) == 1
     alone = desk.welcomed(**SHARED)
     assert alone.last().segment.segment not in same
+    (text,) = alone.last().warnings
+    assert f"have {SLOTS} slots for {SLOTS - 1} trainers, and there is no memory for more" in text
 
 
 def test_while_more_slots_are_on_their_way_others_may_come(loop: Loop) -> None:
