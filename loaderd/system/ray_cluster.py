@@ -23,6 +23,7 @@ MOST_FILES = 20_000  # of a folder that travels
 # what does not travel, in the words of .gitignore
 NO_CODE = ["*.mdb", "*.lmdb", "*.log", "*.sock", "*.bad.jsonl", ".git", "__pycache__"]
 NO_CODE += [".venv", "venv", "node_modules", ".*_cache"]
+CLIENT = "ray://"  # of an address for processes that are outside of the cluster
 LOOK = "look"  # the group of methods that are answered while another one runs
 
 
@@ -36,7 +37,7 @@ def check_address(address: str) -> None:
     Raises:
         RayError: Nobody does.
     """
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    host, _, port = address.removeprefix(CLIENT).rpartition(":")
     if not host:
         return
     try:
@@ -82,7 +83,12 @@ class Actor:
     """An object of a class on another node of the cluster. It ends with this process."""
 
     def __init__(
-        self, cls: type, resources: Mapping[str, float], *, beside: Sequence[str] = ()
+        self,
+        cls: type,
+        resources: Mapping[str, float],
+        *,
+        beside: Sequence[str],
+        elsewhere: bool,
     ) -> None:
         """Ask for a place for it.
 
@@ -90,14 +96,15 @@ class Actor:
             cls: Its class, which every node can import.
             resources: What it takes of Ray's resources.
             beside: Methods that are answered while another one runs.
+            elsewhere: Not on the node that this process is on.
         """
         own = {name: amount for name, amount in resources.items() if name not in KNOWN}
         options: dict[str, Any] = {
             KNOWN[name]: amount for name, amount in resources.items() if name in KNOWN
         }
         options.setdefault("num_cpus", 0)
-        here = _own_node()
-        if here:
+        if elsewhere:
+            here = ray.get_runtime_context().get_node_id()
             options["label_selector"] = {"ray.io/node-id": f"!{here}"}
         decorate: Any = ray.remote
         for name in beside:
@@ -134,13 +141,6 @@ def paths() -> list[str]:
     """Where an actor's process looks for modules, without what Ray has added for itself."""
     own = os.path.dirname(ray.__file__) + os.sep
     return [path for path in map(str, sys.path) if not path.startswith(own)]
-
-
-def _own_node() -> str:
-    """The id of the node that this process is on; "" for one outside of the cluster."""
-    with contextlib.suppress(Exception):  # a client has none, and says so in many ways
-        return ray.get_runtime_context().get_node_id()
-    return ""
 
 
 def _large_files(folder: str) -> list[str]:

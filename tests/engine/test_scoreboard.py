@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -114,3 +115,14 @@ def test_a_mark_on_a_stamp_changes_nothing_else_and_goes_with_the_next_stamp(
 
 def test_a_wild_word_reads_as_idle() -> None:
     assert unstamp((7 << 24) | 15) == (0, 0, Stage.IDLE)
+
+
+def test_a_copied_line_says_something_else() -> None:
+    here, there = Scoreboard(1), Scoreboard(1)
+    with closing(here), closing(there):
+        line = StatusLine(there.fd, 0)
+        line.name(3, "a key")
+        line.stamp(5, 3, Stage.DECODE, 2)
+        StatusLine(here.fd, 0).copy(*there.read(0))
+        assert here.read(0) == there.read(0)
+        assert here.read(0)[1] == "a key"

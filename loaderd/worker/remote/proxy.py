@@ -130,13 +130,18 @@ class Proxy:
             ray_cluster.connect(seat.address, seat.folder)
         process_setup.ignore_signals()  # Ray has handlers of its own
         self._channel.send(Doing(f"waiting for {where} to find room for it", reached=True))
-        actor = Actor(NodeWorker, json.loads(seat.resources), beside=("look", "stack"))
+        actor = Actor(
+            NodeWorker,
+            json.loads(seat.resources),
+            beside=("look", "stack"),
+            elsewhere=not seat.address.startswith(ray_cluster.CLIENT),  # else it is so anyway
+        )
         process_setup.dump_no_stacks()
         calls = self._calls = Calls(actor, self._line, self._dump, self._tell)
         calls.result(calls.woken(actor.ready()), 0, "")
         self._host, code = calls.result(calls.begin("host"), HOST_S, "its first answer")
         if code != own_code():
-            raise Lost("is refused: it has another version of loaderd; install the same")
+            raise Lost("it is refused: it has another version of loaderd; install the same")
         settings = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         booted = calls.begin("boot", ORDERS.encode(setup), settings, bool(seat.folder))
         self._checked(calls.result(booted, BOOT_S, "its start"))
@@ -152,9 +157,9 @@ class Proxy:
         answer = self._checked(self._calls.result(asked, self._open_s, f"opening stream {name!r}"))
         found = ORDERS.decode(answer.messages[-1])
         if isinstance(found, OpenError):
-            raise Lost(f"is refused: stream {name!r} cannot be opened there: {found.text}")
+            raise Lost(f"it is refused: stream {name!r} cannot be opened there: {found.text}")
         if text := difference(stream.info, found):
-            raise Lost(f"is refused: stream {name!r}: {text}")
+            raise Lost(f"it is refused: stream {name!r}: {text}")
         self._before.append(ORDERS.encode(use_of(found, stream.plan)))
 
     def _turn(self) -> bool:

@@ -247,7 +247,7 @@ def test_a_node_whose_samples_would_be_others_gets_work(nodes: Nodes, tmp_path: 
         death = shop.death(1)
         node = socket.gethostname()
         assert death.boot.startswith(
-            f"node {node}: is refused: stream 'train': the first samples as "
+            f"node {node}: it is refused: stream 'train': the first samples as "
         )
     finally:
         shop.close()
