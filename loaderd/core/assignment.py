@@ -183,4 +183,6 @@ class JobAssigner:
         owner.slots.growing, owner.slots.outgrown = True, False
         tail = max(has.tail_row_bytes, int(tail * HEADROOM + 7) & ~7)
         body = max(has.body_bytes, int(body * HEADROOM))
-        self.state.actions.append(GrowSegment(owner.session, owner.slots_needed(), tail, body))
+        # A larger segment for larger batches is to need no more memory than it must.
+        slots = owner.slots_needed() if fits else has.slots
+        self.state.actions.append(GrowSegment(owner.session, slots, tail, body))

@@ -169,9 +169,7 @@ class GroupState(SlotOwner):
 
     def slots_needed(self) -> int:
         """How many slots a larger segment must have: room for one more that is far from others."""
-        has = super().slots_needed()
-        few = self.slots.crowded or self.slots.all_announced
-        return has + self.window.prefetch + 2 if few else has
+        return super().slots_needed() + self.window.prefetch + 2
 
     def not_grown(self, now_s: float) -> list[GroupMember]:
         """There is no memory for a larger segment. More slots are asked for again, after a while.
@@ -184,6 +182,8 @@ class GroupState(SlotOwner):
         """
         self.slots.growing = False
         self._grow_s = now_s + GROW_AGAIN_S
+        if self.slots.outgrown:  # a segment for larger batches has not been asked for yet
+            return []
         fits = self.slots.fits
         return [
             member

@@ -131,7 +131,7 @@ class SlotOwner(ABC):
         return False
 
     def slots_needed(self) -> int:
-        """How many slots a larger segment must have."""
+        """How many slots a segment must have that is to have more of them."""
         return len(self.slots.table.state)
 
     @abstractmethod

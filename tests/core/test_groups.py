@@ -269,6 +269,36 @@ def test_a_group_with_a_member_for_each_slot_but_one_asks_for_more_slots() -> No
     assert harness.of(GrowSegment) == []
 
 
+def test_a_crowded_group_whose_batches_outgrow_their_slots_asks_for_no_more_slots_at_once() -> None:
+    harness = SchedulerHarness(samples=8 * 200)
+    for session in range(1, 6):
+        harness.attach(session, group=GROUP, shape=LONG, prefetch=2, share_window=2)
+    harness.log.clear()
+    harness.step(GrowFailed(GROUP, "no memory"))  # for more slots
+    harness.make = lambda job: done(job, needs_tail=100)
+    harness.now_s += GROW_AGAIN_S
+    harness.work()
+    harness.make = done
+    assert [action.slots for action in harness.of(GrowSegment)] == [6]
+    harness.grow()
+    assert [action.slots for action in harness.of(GrowSegment)] == [6 + 4]
+    assert [harness.take(session).start for session in range(1, 6)] == [0] * 5
+
+
+def test_without_memory_for_more_slots_larger_batches_are_asked_for_before_anyone_fails() -> None:
+    harness = SchedulerHarness(samples=8 * 200)
+    for session in range(1, 6):
+        harness.attach(session, group=GROUP, shape=LONG, prefetch=2, share_window=2)
+    harness.make = lambda job: done(job, needs_tail=100)
+    harness.work()
+    harness.make = done
+    harness.log.clear()
+    harness.step(GrowFailed(GROUP, "no memory"))  # for more slots
+    assert [action.slots for action in harness.of(GrowSegment)] == [6]
+    harness.grow()
+    assert [harness.take(session).start for session in range(1, 6)] == [0] * 5
+
+
 def test_a_client_that_gives_nothing_back_does_not_get_all_slots() -> None:
     harness = pair(share_window=8, prefetch=2)
     mine = harness.clients[2]
