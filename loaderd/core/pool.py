@@ -82,6 +82,7 @@ class WorkerPool:
 
     def begin(self) -> list[StartWorker]:
         """The first workers, to be started now."""
+        self.remote.begin()
         return [self._start_new() for _ in range(self.size)] + self.start_remote()
 
     def start_remote(self) -> list[StartWorker]:

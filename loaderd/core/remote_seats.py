@@ -32,6 +32,7 @@ class RemoteSeats:
         self.up: set[int] = set()
         self.trouble = ""
         self._told = ""  # the trouble that the log was told of
+        self._begun = False
         self._reached = False  # by the latest worker of which that is known
         self._misses = 0  # workers in a row that did not
         self._vacant = dict.fromkeys(range(size))  # the one that is tried next first
@@ -42,9 +43,13 @@ class RemoteSeats:
         """Seats whose workers are not ready, or are to end."""
         return self.size - len(self._vacant) - len(self.up)
 
+    def begin(self) -> None:
+        """From now on seats are tried."""
+        self._begun = True
+
     def next(self) -> int | None:
         """A vacant seat that is to be tried now; None if there is none."""
-        if not self._vacant or not (self._reached or self.starting == 0):
+        if not (self._begun and self._vacant and (self._reached or self.starting == 0)):
             return None
         return next(iter(self._vacant))
 

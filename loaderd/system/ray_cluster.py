@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from ray import exceptions
 
 REACH_S = 5.0  # to open a connection to the head of a cluster
 LARGE = 16 << 20  # bytes of a file that does not travel: it is data, and not code
+MOST_CHARACTERS = 300  # of what Ray says
 MOST_FILES = 20_000  # of a folder that travels
 # what does not travel, in the words of .gitignore
 NO_CODE = ["*.mdb", "*.lmdb", "*.log", "*.sock", "*.bad.jsonl", ".git", "__pycache__"]
@@ -131,6 +133,8 @@ def told_plainly() -> Iterator[None]:
         yield
     except exceptions.RayTaskError as error:
         raise RayError(f"its actor failed: {_line(error.cause or error)}") from None
+    except exceptions.ActorUnavailableError:
+        raise RayError("its actor cannot be reached any longer") from None
     except exceptions.RayActorError as error:
         raise RayError(f"its actor is gone: {_cause(error)}") from None
     except exceptions.RayError as error:
@@ -170,10 +174,11 @@ def _large_files(folder: str) -> list[str]:
 def _cause(error: Exception) -> str:
     """The part of Ray's text that says why an actor is gone."""
     lines = [line.strip() for line in str(error).splitlines()]
-    found = [line for line in lines if line.startswith(("The actor", "Its ", "The node"))]
-    return (found or [line for line in lines if line] or [type(error).__name__])[-1][:300]
+    found = [line for line in lines if line.startswith("The actor")]
+    text = (found or [line for line in lines if line] or [type(error).__name__])[-1]
+    return re.sub(r" ?\b[0-9a-f]{16,}\b", "", text)[:MOST_CHARACTERS]
 
 
 def _line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    return text[:300]
+    return text[:MOST_CHARACTERS]

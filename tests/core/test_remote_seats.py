@@ -37,6 +37,11 @@ def test_all_seats_are_tried_before_one_has_reached_the_other_hosts() -> None:
     pool.invariants()
 
 
+def test_a_seat_is_tried_before_the_pool_begins() -> None:
+    pool = WorkerPool(1, 1)
+    assert pool.start_remote() == []
+
+
 def test_other_hosts_that_cannot_be_reached_are_tried_without_a_pause() -> None:
     core = scheduler(remote=30)
     delays = []

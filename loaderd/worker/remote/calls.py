@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -34,18 +33,25 @@ class Calls:
     """
 
     def __init__(
-        self, actor: Actor, line: StatusLine, dump: int, tell: Callable[[str], object]
+        self,
+        actor: Actor,
+        line: StatusLine,
+        output: int,
+        dump: int,
+        tell: Callable[[str], object],
     ) -> None:
         """Begin without calls.
 
         Args:
             actor: The actor.
             line: Where the worker's word is written down.
+            output: Where what it prints is written to.
             dump: Where its stacks are written to, when DUMP_SIGNAL asks for them.
             tell: See there.
         """
         self._actor = actor
         self._line = line
+        self._output = output
         self._dump = dump
         self.tell = tell
         self.word, self.moved_s = 0, time.monotonic()
@@ -138,7 +144,7 @@ class Calls:
             self._look = self._looked_s, self.woken(self._actor.call("look"))
 
     def _take(self, look: Look, *, at_work: bool) -> None:
-        show(look.output)
+        self.show(look.output)
         if look.word != self.word or look.doing != self._doing:
             self.moved_s = time.monotonic()
         self.word = look.word
@@ -147,6 +153,11 @@ class Calls:
         if look.doing != self._doing:
             self._doing = look.doing
             self.tell(look.doing)
+
+    def show(self, output: bytes) -> None:
+        """Print what the worker has printed."""
+        if output:
+            os.write(self._output, output)
 
     def woken(self, future: Future[Any]) -> Future[Any]:
         """Have `wait` return when this is done. Returns it."""
@@ -160,10 +171,3 @@ class Calls:
     def _on_signal(self, number: int, frame: object) -> None:
         self._stacks_wanted = True
         os.eventfd_write(self._wake, 1)
-
-
-def show(output: bytes) -> None:
-    """Print what the worker has printed."""
-    if output:
-        sys.stdout.flush()
-        os.write(1, output)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loaderd.core.jobs import unstamp
-from loaderd.engine.channel import Channel, ChannelClosed, pair
+from loaderd.engine.channel import Channel, pair
 from loaderd.engine.launch import BOOT, environment
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.system import processes, resource_limits
@@ -130,6 +130,3 @@ class ChildWorker:
 
     def _written(self) -> str:
         return os.pread(self._stacks, MAX_STACK, 0).decode("utf-8", "replace")
-
-
-__all__ = ["ChannelClosed", "ChildWorker", "Death"]

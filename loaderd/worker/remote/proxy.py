@@ -45,9 +45,9 @@ from loaderd.system import ray_cluster
 from loaderd.system.ray_cluster import Actor, RayError
 from loaderd.worker import process_setup
 from loaderd.worker.job_runner import move_up
-from loaderd.worker.main import FAULT_EXIT
+from loaderd.worker.main import FAULT_EXIT, MAX_TEXT
 from loaderd.worker.makers import own_code
-from loaderd.worker.remote.calls import Calls, Lost, show
+from loaderd.worker.remote.calls import Calls, Lost
 from loaderd.worker.remote.child import Death
 from loaderd.worker.remote.comparison import difference
 from loaderd.worker.remote.node_worker import Answer, NodeWorker
@@ -67,23 +67,25 @@ def run(parent: int, sock: int, board: int, line: int, output: int, dump: int) -
     channel = Channel(socket.socket(fileno=sock), blocking=True)
     stamps = StatusLine(board, line)
     os.close(board)
+    # for what its worker prints; what Ray itself has to say of a node is in its own logs
+    prints, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    for fd in (1, 2):
+        os.dup2(nothing, fd)
     try:
-        Proxy(channel, stamps, dump).run()
+        Proxy(channel, stamps, prints, dump).run()
     except ChannelClosed:
         return 0
     except (Lost, RayError) as error:
         _give_up(channel, str(error))
     except BaseException as error:  # noqa: BLE001 - the top-level handler: whatever Ray raises, no sample is the cause
-        traceback.print_exc()
-        _give_up(channel, f"{type(error).__name__}: {error}")
+        _give_up(channel, f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
     return 0
 
 
 def _give_up(channel: Channel, why: str) -> NoReturn:
     """Say why, and end at once: without a word on how its worker ended, no sample is the cause."""
     with contextlib.suppress(ChannelClosed):
-        channel.send(WorkerFault(why))
-    process_setup.flush_output()
+        channel.send(WorkerFault(why[:MAX_TEXT]))
     os._exit(FAULT_EXIT)
 
 
@@ -99,9 +101,10 @@ class Proxy:
     Raises ChannelClosed when the engine is gone, Lost and RayError when the other host is.
     """
 
-    def __init__(self, channel: Channel, line: StatusLine, dump: int) -> None:
+    def __init__(self, channel: Channel, line: StatusLine, output: int, dump: int) -> None:
         self._channel = channel
         self._line = line
+        self._output = output
         self._dump = dump
         self._mapped: dict[int, MappedSegment] = {}
         self._sent: deque[_Sent] = deque()
@@ -137,7 +140,7 @@ class Proxy:
             elsewhere=not seat.address.startswith(ray_cluster.CLIENT),  # else it is so anyway
         )
         process_setup.dump_no_stacks()
-        calls = self._calls = Calls(actor, self._line, self._dump, self._tell)
+        calls = self._calls = Calls(actor, self._line, self._output, self._dump, self._tell)
         calls.result(calls.woken(actor.ready()), 0, "")
         self._host, code = calls.result(calls.begin("host"), HOST_S, "its first answer")
         if code != own_code():
@@ -240,7 +243,7 @@ class Proxy:
 
     def _die(self, death: Death, said: list[object]) -> NoReturn:
         """End, and tell how the worker has ended, with its word on the board and its stacks."""
-        show(death.output)
+        self._calls.show(death.output)
         self._line.copy(death.word, death.key)
         if death.stack:
             os.write(self._dump, death.stack.encode("utf-8", "replace"))

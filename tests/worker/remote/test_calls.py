@@ -48,7 +48,8 @@ class Bench:
         self.dump = os.memfd_create("dump")
         self.told: list[str] = []
         line = StatusLine(self.board.fd, 0)
-        self.calls = Calls(self.actor, line, self.dump, self.told.append)  # type: ignore[arg-type]
+        out = self.output = os.memfd_create("output")
+        self.calls = Calls(self.actor, line, out, self.dump, self.told.append)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -61,15 +62,21 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made.calls.close()
     made.board.close()
     os.close(made.dump)
+    os.close(made.output)
     vars(made).clear()  # the test keeps it, and it the board
 
 
 def test_the_word_of_the_worker_is_not_on_the_board_while_it_works(bench: Bench) -> None:
     asked = bench.calls.begin("ask")
-    bench.actor.looks = [Look(0, "", "importing x", b""), Look(WORD, "a", "", b"")]
+    bench.actor.looks = [
+        Look(0, "", "importing x", b"hel"),
+        Look(WORD, "a", "", b"lo"),
+        Look(WORD, "a", "", b""),
+    ]
     while bench.board.read(0) != (WORD, "a"):
         bench.calls.wait(-1)
     assert bench.told == ["importing x", ""]
+    assert os.pread(bench.output, 99, 0) == b"hello"
     asked.set_result(7)
     assert bench.calls.result(asked, 9.0, "it") == 7
 
