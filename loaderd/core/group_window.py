@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from loaderd.core.batch_window import PlannedBatch, PlannedBatches, by_distance
+from loaderd.core.batches import BatchBuild
 from loaderd_wire.slices import Cursor
 
 TURNS = 3  # pieces of work of which one is given without regard to who is behind
@@ -28,6 +29,9 @@ class GroupWindow(PlannedBatches):
             prefetch: Most batches that are made ahead of a trainer, at least 1.
         """
         super().__init__(prefetch)
+        self._wanted: dict[int, PlannedBatch] = {}  # by id of the batch
+        self._sessions: list[tuple[int, int]] = []  # of each the next step, and how many it wants
+        self._share_window = 0
         self._hurried: set[int] = set()  # by id of the batch
         self._answered = 0
 
@@ -51,6 +55,8 @@ class GroupWindow(PlannedBatches):
         for item in found.values():
             item.build.step = step_of(item.cursor)
         self.items = deque(found.values())
+        self._wanted, self._share_window = found, share_window
+        self._sessions = [(window[0].build.step, len(window)) for window in windows if window]
         waiting = [
             window[0].build.step
             for window in windows
@@ -61,6 +67,18 @@ class GroupWindow(PlannedBatches):
             id(item.build) for window in windows for item in window if window[0].build.step < near
         }
         return found
+
+    def distance(self, build: BatchBuild) -> float:
+        """After how many steps the first session needs a batch that has a slot; inf: none does.
+
+        Steps that begin elsewhere in the epoch may have the same number. What a session needs as
+        soon as its window ends is in there, so that nothing else of such a number is kept for it.
+        """
+        item = self._wanted.get(id(build))
+        if item is not None:
+            return item.k
+        ahead = ((build.step - step, count) for step, count in self._sessions)
+        return min((n for n, count in ahead if count <= n < self._share_window), default=inf)
 
     def answered(self) -> None:
         """A worker has done a piece of work: it is the next one's turn."""

@@ -125,7 +125,7 @@ class GroupState(SlotOwner):
             build = item.build
             if build.place is not None or not slots.fits(build):
                 continue
-            place = slots.claim() or self._make_room(item.k, wanted)
+            place = slots.claim() or self._make_room(item.k)
             if place is None:
                 break
             build.begin(place)
@@ -224,7 +224,7 @@ class GroupState(SlotOwner):
         windows = [member.planned() for member in served]
         found = self.window.look(windows, self.step_of, self.share_window)
         for build in tuple(self.placed.values()):
-            if self._is_useless(build, found):
+            if self._is_useless(build):
                 self.restart(build)
         self._batches = {
             cut: build
@@ -237,23 +237,15 @@ class GroupState(SlotOwner):
         """Whether a batch lies in a former segment, whose memory is to go."""
         return build.place is not None and build.place.segment != self.slots.current
 
-    def _is_useless(self, build: BatchBuild, wanted: dict[int, PlannedBatch]) -> bool:
+    def _is_useless(self, build: BatchBuild) -> bool:
         """Whether the slot of a batch is to be free at once."""
         assert build.place is not None
         state = self.slots.state_of(build.place)
         if state is FILLING:
-            return self._distance(build, wanted) == inf
+            return self.window.distance(build) == inf
         return state is READY and self._is_old(build)
 
-    def _distance(self, build: BatchBuild, wanted: dict[int, PlannedBatch]) -> float:
-        """After how many steps the first member needs a batch that has a slot; inf: none does."""
-        item = wanted.get(id(build))
-        if item is not None:
-            return item.k
-        ahead = [build.step - member.step for member in self.members if member.window.items]
-        return min((n for n in ahead if 0 <= n < self.share_window), default=inf)
-
-    def _make_room(self, distance: int, wanted: dict[int, PlannedBatch]) -> SlotRef | None:
+    def _make_room(self, distance: int) -> SlotRef | None:
         """Claim the slot of the batch with the greatest distance, if that is above this one."""
         far, farthest = float(distance), None
         for build in self.placed.values():
@@ -261,7 +253,7 @@ class GroupState(SlotOwner):
             if place is None or self._is_old(build) or build.running:
                 continue
             if self.slots.state_of(place) in (FILLING, READY):
-                its = self._distance(build, wanted)
+                its = self.window.distance(build)
                 if its > far:
                     far, farthest = its, build
         if farthest is None:

@@ -171,12 +171,12 @@ def _progress(state: SchedulerState, s: SessionState) -> None:
         assert build.running or build.has_work, (
             f"session {s.session}: no worker makes batch {s.window.items[0].k}"
         )
-        idle = state.pool.available.pick(second=False)
+        idle, first = state.pool.available.pick(second=False), s.owner.window.first_work()
         if (
             build.has_work
             and idle is not None
             and not state.draining
-            and not quickest.is_held(state, s, s.window.items[0], idle)
+            and not (first and quickest.is_held(state, s.owner, first, idle))
         ):
             raise AssertionError(
                 f"session {s.session}: work at batch {s.window.items[0].k} and an idle worker"

@@ -112,6 +112,9 @@ class MemberSlots(SessionSlots):
         """The client is told of a slot, which keeps its batch until the client gives it back."""
         key = place.segment, place.slot
         self._shared.pin(place)
+        if key not in self._told:  # a segment may have gone since
+            live = self.tables
+            self._told = {known: last for known, last in self._told.items() if known[0] in live}
         self.announced[key] = Announced(build, message, now_s)
         self._told[key] = message.generation
 

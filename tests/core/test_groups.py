@@ -322,6 +322,25 @@ def test_a_member_whose_batches_are_in_the_making_is_not_short_of_slots() -> Non
     assert [member.held for member in members] == [True, True]
 
 
+def test_one_whose_place_in_the_epoch_no_other_has_leaves_no_slot_that_is_never_used_again() -> (
+    None
+):
+    harness = SchedulerHarness(samples=8 * 200)
+    harness.attach(1, group=GROUP, shape=LONG, prefetch=1, share_window=1)
+    for session in (2, 3, 4):  # of 4 slots each of these keeps one
+        at = Cursor(0, 80 * session, 10 * session)
+        harness.attach(session, group=GROUP, shape=LONG, prefetch=1, share_window=1, cursor=at)
+    harness.step(GrowFailed(GROUP, "no memory"))
+    harness.log.clear()
+    harness.clients[1].seek(Cursor(0, 4, 0))
+    harness.tell(1)
+    harness.finish()
+    harness.hear(1)
+    assert starts(list(harness.clients[1].here)) == [4]  # it has the number of the step at 8
+    harness.clients[1].seek(Cursor(0, 8, 1))
+    assert harness.take(1).start == 8
+
+
 def test_a_drain_tells_every_member() -> None:
     harness = pair()
     harness.step(Drain())
