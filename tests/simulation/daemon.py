@@ -104,6 +104,11 @@ class Daemon:
             if pending.attached and isinstance(pending.peer, Peer)
         }
 
+    def sessions_of(self, owner: int) -> tuple[int, ...]:
+        """The sessions whose batches lie in this memory."""
+        memory = self.registry.memories.get(owner)
+        return tuple(memory.sessions) if memory else ()
+
     @property
     def clock(self) -> float:
         return self.world.now - self._skew
@@ -134,6 +139,9 @@ class Daemon:
 
     def hear(self, progress: Progress) -> None:
         if progress.session in self.messages.admitted:
+            trainer = self.clients.get(progress.session)
+            if trainer is not None and trainer.honest:
+                self.run(self.world.memory.given_back, progress.session, progress.released)
             self.tell(e.ProgressReceived(progress.session, progress))
 
     def stop(self, stopped: bool) -> None:
@@ -194,6 +202,8 @@ class Daemon:
 
     def _send_message(self, session: int, message: Descriptor | Pulse | Failure) -> None:
         trainer = self.clients.get(session)
+        if isinstance(message, Descriptor) and trainer is not None and trainer.honest:
+            self.world.memory.told(message)
         if trainer:
             self.world.network.send(trainer.hear, message)
 
@@ -209,12 +219,16 @@ class Daemon:
     def check_size(self) -> None:
         """What the scheduler keeps is bounded by its workers and slots, whatever has happened."""
         state = self.core.state
+        owners = {session.owner for session in state.sessions.values()}
         slots = sum(
             len(table.state)
-            for s in (*state.sessions.values(), *state.leaving.values())
-            for table in s.slots.tables.values()
+            for owner in (*owners, *state.leaving.values())
+            for table in owner.slots.tables.values()
         )
-        bound = 800 + 120 * len(state.pool.workers) + 150 * slots + 150 * len(state.sessions)
+        # what a member of a group wants next may have no slot
+        wanted = sum(s.window.prefetch for s in state.sessions.values() if s.owner is not s)
+        bound = 800 + 120 * len(state.pool.workers) + 150 * slots + 50 * wanted
+        bound += 150 * len(state.sessions)
         size = count_of(self.core, set())
         if size > bound:
             raise Broken(f"the scheduler keeps {size} things for {slots} slots, over {bound}")
@@ -224,15 +238,22 @@ class Daemon:
         state = self.core.state
         if (
             state.sessions
+            or state.groups
             or state.leaving
             or state.jobs
             or self.core.next_look_s(self.clock) is not None
         ):
             raise Broken(
-                f"left behind: sessions {list(state.sessions)}, leaving {list(state.leaving)}, "
+                f"left behind: sessions {list(state.sessions)}, groups {list(state.groups)}, "
+                f"leaving {list(state.leaving)}, "
                 f"jobs {list(state.jobs)}"
             )
-        if self.registry.sessions or self.segments.live_bytes or self.engine.mapped:
+        if (
+            self.registry.sessions
+            or self.registry.memories
+            or self.segments.live_bytes
+            or self.engine.mapped
+        ):
             raise Broken(
                 f"left behind: sessions {list(self.registry.sessions)}, "
                 f"{self.segments.live_bytes} bytes, mapped {self.engine.mapped}"
@@ -242,7 +263,8 @@ class Daemon:
         """Everything has been said: what the scheduler takes for announced or lent is what the
         client knows of, in the segments that it uses.
         """
-        slots, trainer = self.core.state.sessions[session].slots, self.clients[session]
+        sessions, trainer = self.core.state.sessions, self.clients[session]
+        slots, owner = sessions[session].slots, sessions[session].owner.session
         unknown = [key for key in slots.announced if not trainer.expects(*key)]
         if unknown:
             raise Broken(
@@ -250,23 +272,20 @@ class Daemon:
                 f"trainer {trainer.number} knows nothing of them"
             )
         live = set(trainer.session.live) if trainer.session else set()
-        # A client knows nothing of a batch that is being made in an older segment: where its
-        # workers keep dying, that takes long.
+        mates = [sessions[each] for each in self.sessions_of(owner) if each in sessions]
+        used = live | {number for mate in mates for number, _ in mate.slots.announced}
+        # Mates that fail, or rave, need not give anything back. A client knows nothing of a batch
+        # that is being made in an older segment: where its workers keep dying, that takes long.
         written = {
             number
             for number, table in slots.tables.items()
             if {FILLING, READY, ENDING} & {*table.state}
         }
-        if (
-            not live
-            <= set(slots.tables)
-            == set(self.segments.of_session(session))
-            <= live | written
-        ):
-            held = self.segments.of_session(session)
+        if not live <= set(slots.tables) == set(self.segments.of(owner)) <= used | written:
+            held = self.segments.of(owner)
             raise Broken(
                 f"session {session} has segments {list(slots.tables)}, in memory {held}, and "
-                f"trainer {trainer.number} uses {live}"
+                f"trainer {trainer.number} uses {live}, with its mates {used}"
             )
 
 

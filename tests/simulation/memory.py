@@ -4,11 +4,12 @@ what is not whole.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loaderd.core.jobs import Job, JobKind
-from loaderd_wire.messages import Descriptor, Segment
+from loaderd_wire.messages import Descriptor, Released, Segment
 from simulation.clockwork import Broken
 
 if TYPE_CHECKING:
@@ -40,12 +41,18 @@ class Slot:
         self.tail: dict[int, tuple[int, list[str]]] = {}
         self.writers: dict[int, Writer] = {}
         self.holder: tuple[int, int] | None = None  # (trainer, generation)
+        # of a group: the generation that each session was told of, until it says that it is back
+        self.told: dict[int, int] = {}
+        self.back: dict[int, int] = {}  # and which it has said last that it is back
 
 
 class SegmentMemory:
-    def __init__(self, segment: Segment, session: int, rows: int) -> None:
+    """owner: the session, or the group of several (`shared`)."""
+
+    def __init__(self, segment: Segment, owner: int, rows: int, *, shared: bool) -> None:
         self.segment = segment
-        self.session = session
+        self.owner = owner
+        self.shared = shared
         self.slots = [Slot(rows) for _ in range(segment.slots)]
         self.dropped = False
 
@@ -61,8 +68,30 @@ class Memory:
     def __init__(self) -> None:
         self.segments: dict[int, SegmentMemory] = {}
 
-    def sent(self, process: Process, job: Job) -> Slot:
-        """A job is handed out. Broken if its slot is in anybody else's hands."""
+    def told(self, batch: Descriptor) -> None:
+        """A client is told of a batch. In a group it is one of several that may read its slot."""
+        memory = self.segments[batch.segment]
+        if memory.shared:
+            slot = memory.slots[batch.slot]
+            if batch.generation <= slot.back.get(batch.session, 0):
+                raise Broken(f"{batch} is told again, and was given back")
+            slot.told[batch.session] = max(batch.generation, slot.told.get(batch.session, 0))
+
+    def given_back(self, session: int, released: Iterable[Released]) -> None:
+        """The daemon hears what a client has given back."""
+        for each in released:
+            memory = self.segments.get(each.segment)
+            if memory is not None and memory.shared:
+                for slot, back in zip(memory.slots, each.generations, strict=True):
+                    slot.back[session] = max(back, slot.back.get(session, 0))
+                    if back >= slot.told.get(session, back):
+                        slot.told.pop(session, None)
+
+    def sent(self, process: Process, job: Job, sessions: Container[int]) -> Slot:
+        """A job is handed out. Broken if its slot is in anybody else's hands.
+
+        sessions: those that there are.
+        """
         where = f"segment {job.segment} slot {job.slot}"
         memory = self.segments[job.segment]
         slot = memory.slots[job.slot]
@@ -73,6 +102,12 @@ class Memory:
                 f"job {job.job} is to write {where}, which trainer {slot.holder[0]} holds "
                 f"(generation {slot.holder[1]})"
             )
+        for session, generation in slot.told.items():
+            if session in sessions:
+                raise Broken(
+                    f"job {job.job} is to write {where}, which session {session} has yet to give "
+                    f"back (generation {generation})"
+                )
         if job.kind == JobKind.TRIAL:
             return slot
         for other in slot.writers.values():

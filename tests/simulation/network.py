@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 REMEMBERED = 30
+TIE_S = 1e-6  # between two messages of a stream: rounded times of one moment could change places
 
 
 @dataclass
@@ -55,5 +56,5 @@ class Control:
 
     def send(self, to: Callable[..., None], *what: Any) -> None:
         delay = self._world.seeder.random() * 3 * self._world.network.weather.late_s
-        self._free_at = max(self._free_at, self._world.now + delay)
+        self._free_at = max(self._free_at + TIE_S, self._world.now + delay)
         self._world.after(self._free_at - self._world.now, to, *what)

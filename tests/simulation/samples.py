@@ -139,6 +139,11 @@ class Samples:
             warnings=(),
         )
 
+    def share(self, window: int) -> None:
+        """Trainers may share its batches."""
+        plan = replace(self.stream.plan, share=True, share_window=window)
+        self.stream = OpenedStream(plan, self.stream.facts)
+
     def epoch(self, seed: int, epoch: int) -> list[int]:
         known = self._orders.get((seed, epoch))
         if known is None:

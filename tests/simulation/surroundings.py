@@ -106,14 +106,14 @@ class Segments:
         self.live_bytes = 0
         self.unfilled_bytes = 0
 
-    def of_session(self, session: int) -> list[int]:
-        return [number for number, (owner, _) in self._held.items() if owner == session]
+    def of(self, owner: int) -> list[int]:
+        return [number for number, (its, _) in self._held.items() if its == owner]
 
     def reserve(
-        self, session: int, segment: Segment, done: Callable[[int, OSError | None], object]
+        self, owner: int, segment: Segment, done: Callable[[int, OSError | None], object]
     ) -> None:
         world = self._daemon.world
-        self._held[segment.segment] = (session, segment)
+        self._held[segment.segment] = (owner, segment)
         self.live_bytes += segment.slots * segment.slot_bytes
         if self.live_bytes > world.ceiling:
             raise Broken(
@@ -127,8 +127,10 @@ class Segments:
                 self.free(segment.segment)
                 done(-1, OSError(28, "No space left on device"))
                 return
-            rows = self._daemon.registry.memories[session].admitted.shape.batch_size
-            world.memory.segments[segment.segment] = SegmentMemory(segment, session, rows)
+            reserved = self._daemon.registry.memories[owner]
+            world.memory.segments[segment.segment] = SegmentMemory(
+                segment, owner, reserved.admitted.shape.batch_size, shared=reserved.group > 0
+            )
             done(segment.segment, None)
 
         world.after(world.seeder.uniform(0, 0.3), self._daemon.run, ready)

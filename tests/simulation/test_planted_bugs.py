@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection
 from typing import Any
 
 import pytest
 
-from loaderd.core import pool, reminders
+from loaderd.core import invariants, pool, reminders, sessions
 from loaderd.core.actions import Action, KillWorker
 from loaderd.core.batch_window import BatchWindow
 from loaderd.core.batches import BatchBuild
 from loaderd.core.events import Event, WorkerDied, WorkerPoll
+from loaderd.core.group_window import GroupWindow
+from loaderd.core.groups import GroupMember
 from loaderd.core.jobs import Done
 from loaderd.core.scheduler import Scheduler
 from loaderd.core.session_slots import Announced, SessionSlots
 from loaderd.core.sessions import SessionState
+from loaderd.core.shared_slots import MemberSlots, SharedSlots
 from loaderd.core.slots import SlotEvent, SlotState
 from loaderd.server.sessions import SessionRegistry
 from loaderd.system import resource_limits
@@ -30,11 +34,16 @@ from simulation.world import MakeScheduler, World
 WORLDS = 600  # some bugs show in one of a hundred worlds
 
 
-def caught(make: MakeScheduler = Scheduler, first: int = 0) -> str:
-    """What the first world that notices says, from `first` on; fails if none does."""
+def caught(make: MakeScheduler = Scheduler, first: int = 0, *, shared: bool = False) -> str:
+    """What the first world that notices says, from `first` on; fails if none does.
+
+    shared: only worlds whose trainers share their batches.
+    """
     for seed in range(first, first + WORLDS):
+        world = World(seed, make)
         try:
-            World(seed, make).run()
+            if world.shared or not shared:
+                world.run()
         except Broken as broken:
             return str(broken)
     pytest.fail(f"{WORLDS} worlds noticed nothing")
@@ -116,7 +125,7 @@ def test_reminders_that_never_come_are_noticed(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(reminders, "overdue", overdue)
     # it shows in one of two hundred worlds, and in none of the first ones
-    assert re.search("knows nothing of them|and trainer .* uses", caught(first=700))
+    assert re.search("knows nothing of them|and trainer .* uses", caught(first=1000))
 
 
 def test_a_segment_that_is_never_given_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,3 +244,58 @@ def test_a_pool_that_goes_on_replacing_those_that_it_gave_up_is_noticed(
 ) -> None:
     monkeypatch.setattr(pool.WorkerPool, "_replace", pool.WorkerPool._start)
     assert "places of a pool of" in caught()
+
+
+def test_a_shared_slot_that_is_used_again_before_all_have_copied_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unpin(self: SharedSlots, segment: int, slot: int) -> None:
+        if self.pins.pop((segment, slot), 0):
+            self.tables[segment].move(slot, SlotEvent.KEEP)
+
+    monkeypatch.setattr(SharedSlots, "unpin", unpin)
+    monkeypatch.setattr(invariants, "_group", lambda group: None)
+    assert "has yet to give back" in caught(shared=True)
+
+
+def test_one_that_is_told_again_of_what_it_gave_back_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MemberSlots, "was_told", lambda self, place: False)
+    assert "is told again" in caught(shared=True)
+
+
+def test_a_group_that_keeps_the_slots_of_a_dead_one_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MemberSlots, "release_all", lambda self: self.announced.clear())
+    monkeypatch.setattr(invariants, "_group", lambda group: None)
+    assert re.search("cannot abandon|got no batch|left behind", caught(shared=True))
+
+
+def test_a_group_that_waits_for_a_stopped_one_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def distance(self: GroupWindow, build: BatchBuild) -> float:
+        return 0 if any(build.step >= step for step, _ in self._sessions) else math.inf
+
+    monkeypatch.setattr(GroupWindow, "distance", distance)
+    assert "got no batch" in caught(shared=True)
+
+
+def test_a_generation_that_another_one_was_told_of_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def replace(message: Descriptor, **changes: Any) -> Descriptor:
+        changes.pop("generation", None)
+        return original(message, **changes)
+
+    original = sessions.replace
+    monkeypatch.setattr(sessions, "replace", replace)
+    assert re.search("came before the one in use|got no batch|knows nothing", caught(shared=True))
+
+
+def test_a_batch_in_a_former_segment_that_is_never_made_again_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(GroupMember, "settle", lambda self: None)
+    # it shows in one of hundreds of worlds whose trainers share
+    assert re.search("knows nothing of them|got no batch", caught(first=1700, shared=True))

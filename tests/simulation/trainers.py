@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 RETRY_S = 0.5
+MOST_PREFETCH = 5
 JUMP_S = 1.0  # what a pause of everybody adds to a trainer's clock
 
 
@@ -76,6 +77,9 @@ class Trainer:
     that it asks for; or it has views, and copies from them by itself (`pins`).
     """
 
+    honest = True
+    asks = "no"  # whether its batches may be shared: Hello.shared
+
     def __init__(
         self,
         world: World,
@@ -92,7 +96,7 @@ class Trainer:
         self.shape = shape
         self.seed = seed
         self.cursor = cursor
-        self.prefetch = seeder.randint(1, 5)
+        self.prefetch = seeder.randint(1, MOST_PREFETCH)
         self.think_s = seeder.choice([0.05, 0.2, 0.5, 1.0])
         self.hoards = seeder.random() < 0.25
         self.seeks = seeder.choice([0, 0, 0.05, 0.3])
@@ -116,6 +120,7 @@ class Trainer:
         self._daemon: Daemon | None = None
         self._peer: Peer | None = None
         self._number = 0  # of the session
+        self._shared = False  # its segment is a group's
         self._inbox: deque[Descriptor | Pulse | Failure] = deque()
         self._control: deque[Segment | None] = deque()  # None: EOF
         self._order: dict[str, str] = {}  # the fingerprint that it began with
@@ -157,15 +162,24 @@ class Trainer:
             self._order,
             {},
             "",
+            self.asks,
         )
+
+    @property
+    def memory(self) -> object:
+        """What is the same for trainers that have one segment."""
+        return self.number
+
+    @property
+    def slots(self) -> int:
+        """Of the segment that it asks for."""
+        return self.prefetch + SPARE_SLOTS
 
     @property
     def bytes(self) -> int:
         """Of the segment that it asks for."""
         stream = self.samples.stream
-        segment = sized(
-            stream, stream.facts.specs, self.shape.batch_size, self.prefetch + SPARE_SLOTS, 0
-        )
+        segment = sized(stream, stream.facts.specs, self.shape.batch_size, self.slots, 0)
         return segment.slots * segment.slot_bytes
 
     def controlled(self, peer: Peer, message: Starting | Welcome | Segment | Bye) -> None:
@@ -200,15 +214,24 @@ class Trainer:
         self._inbox.clear()
         self._control.clear()
         self.session = ClientProtocol(
-            welcome.session, self.shape, self.prefetch, welcome.segment, self._next_cursor
+            welcome.session,
+            self.shape,
+            self.prefetch,
+            welcome.segment,
+            self._next_cursor,
+            shared=welcome.shared,
         )
+        self._shared = welcome.shared
         placement = SimpleNamespace(device=self.device)
-        self._memory = SessionMemory(self.session, View(welcome.segment), placement)  # type: ignore[arg-type]
+        self._memory = SessionMemory(self.session, self._view(welcome.segment), placement)  # type: ignore[arg-type]
         if self._wait is None:
             self.turn()
         else:  # it lost the daemon inside next(), and goes on there
             self._wait = None
             self._await()
+
+    def _view(self, segment: Segment) -> Any:
+        return View(segment, shared=self._shared)
 
     def hung_up(self, peer: Peer) -> None:
         """EOF, which is noticed when it waits; what it holds stays valid.
@@ -348,6 +371,7 @@ class Trainer:
             asked = wait.message_due(self.session.dirty)
             if asked is not None:
                 self.say(again=asked.ping, ping=asked.ping, waiting=True, stacks=asked.stacks)
+            wait.warning_due()
             if wait.over(self.limits.timeout_s):  # an error; its loop calls next() again
                 self._await()
                 return
@@ -357,7 +381,7 @@ class Trainer:
             if segment is None:
                 self._gone()
                 return
-            self._memory.add(segment, View(segment))  # type: ignore[arg-type]
+            self._memory.add(segment, self._view(segment))
         self._pause += 1
         pause_s = wait.pause_s(self.limits.timeout_s)
         if self._memory.busy:
@@ -376,6 +400,9 @@ class Trainer:
     def _took(self, batch: Descriptor, waited: bool) -> None:
         self._waited_s += self._wait.waited_s if self._wait else 0.0
         self._wait = None
+        self._reads(batch, waited)
+
+    def _reads(self, batch: Descriptor, waited: bool) -> None:
         self._got(batch)
         self._tell_if_due(waited)
         self._hand_out()
@@ -446,7 +473,7 @@ class Trainer:
         if (batch.epoch, batch.start, batch.rows) != (cut.epoch, cut.start, cut.rows):
             raise Broken(f"trainer {self.number} got {batch}, at {at} it wants {cut}")
         want = self.samples.expected(self.seed, cut, {bad.index for bad in batch.bad})
-        indices, data, keys = self.world.memory.read(batch)
+        indices, data, keys = self._read(batch)
         keys_wanted = [str(index) for index in indices] if self.samples.stored else []
         if (
             batch.failed != want.failed
@@ -464,6 +491,9 @@ class Trainer:
             )
         self.ready.append((batch, next_cursor(self.shape, at)))
         self._hold(batch)
+
+    def _read(self, batch: Descriptor) -> tuple[list[Row], list[Row], list[str]]:
+        return self.world.memory.read(batch)
 
     def _hold(self, batch: Descriptor) -> None:
         """As `BatchReader` reads it: as views of its slot, or as copies."""
@@ -556,7 +586,7 @@ class Trainer:
         self._listen()
         while self._control and (segment := self._control[0]):
             self._control.popleft()
-            self._memory.add(segment, View(segment))  # type: ignore[arg-type]
+            self._memory.add(segment, self._view(segment))
         self._memory.settle()
         self.say(ping=True, again=True)
 
@@ -583,6 +613,8 @@ class Madman(Trainer):
 
     Whatever becomes of it, nobody else suffers.
     """
+
+    honest = False
 
     def welcome(self, welcome: Welcome) -> None:
         assert self._daemon is not None

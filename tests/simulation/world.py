@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from loaderd.core.events import Drain
+from loaderd.core.groups import GroupMember
 from loaderd.core.jobs import Stage
 from loaderd.core.pool import BACK_OFF_MAX_S
 from loaderd.core.pool_sizing import PoolPace
@@ -23,7 +24,8 @@ from simulation.clockwork import Broken, Clockwork
 from simulation.daemon import Daemon
 from simulation.memory import Memory
 from simulation.network import Network, Weather
-from simulation.samples import some_samples
+from simulation.samples import Samples, some_samples
+from simulation.sharers import MadSharer, Sharer
 from simulation.trainers import Madman, Trainer
 from simulation.workers import Process
 
@@ -32,6 +34,8 @@ MakeScheduler = Callable[..., Scheduler]
 HASTY = PoolPace(0.1, 0.3, 0.2, 2, 0.5, 0.5, 0.1)
 # (how many times as long a worker takes as usual, seconds to its host), for each worker one of them
 PACES = (((1, 0.0),), ((1, 0.0),), ((1, 0.0), (8, 0.0)), ((1, 0.0), (1, 0.02), (5, 0.1)))
+SHARED = 0.25  # of worlds have trainers that share their batches
+MOST_MATES = 5
 BATCHES_AFTER = 3  # that every trainer must get once the disasters are over
 # times the longest deadline in play, and so often for each trainer that has to wait for the same
 # worker
@@ -61,6 +65,8 @@ class World(Clockwork):
         self.cloud_chance = random.Random(f"cloud {seed}")
         self.remote_workers = self.cloud_chance.choice([0, 0, 1, 4])
         self.cloud = self.cloud_chance.random() < 0.8  # the other hosts can be reached
+        self.share_chance = random.Random(f"share {seed}")
+        self.shared = self.share_chance.random() < SHARED
         self.sample_timeout_s = seeder.choice([0.5, 1.5])
         self.kill_s = seeder.choice([0.5, 2.0])
         self.worker_memory = seeder.choice([0, 0, 3 << 20])
@@ -79,6 +85,9 @@ class World(Clockwork):
             name: some_samples(seeder, name)
             for name in ("train", "val")[: seeder.choice([1, 1, 2])]
         }
+        if self.shared:
+            for samples in self.streams.values():
+                samples.share(self.share_chance.choice([0, 1, 2, 8]))
         self.daemon: Daemon | None = None
         self.trainers: list[Trainer] = []
         self.mad: Madman | None = None
@@ -162,8 +171,16 @@ class World(Clockwork):
             self.write("stream {}", samples)
 
     def _wait_for_all(self) -> None:
-        goals = {trainer: trainer.taken + BATCHES_AFTER for trainer in self.trainers}
-        for trainer in self.trainers:
+        stopped = [each for each in self.trainers if isinstance(each, Sharer) and each.stopped]
+        self._wait_for([trainer for trainer in self.trainers if trainer not in stopped])
+        for trainer in stopped:
+            trainer.go_on()
+        self._wait_for([trainer for trainer in self.trainers if not trainer.content and stopped])
+
+    def _wait_for(self, trainers: Sequence[Trainer]) -> None:
+        patience_s = self.patience_s
+        goals = {trainer: trainer.taken + BATCHES_AFTER for trainer in trainers}
+        for trainer in trainers:
             trainer.fresh_at = self.now
         while True:
             for trainer in [t for t in goals if t.failed or t.taken >= goals[t]]:
@@ -174,17 +191,23 @@ class World(Clockwork):
             if not self.turn() and not any(trainer.failed for trainer in goals):
                 raise Broken(f"nothing happens any more; waiting: {[t.number for t in goals]}")
             for trainer in list(goals):
-                if self.now - trainer.fresh_at <= self.patience_s:
+                if self.now - trainer.fresh_at <= patience_s:
                     continue
                 # segments of others have grown, and there is no room until one of them leaves
-                if trainer.refused:
+                if trainer.refused or (self.memory_is_short and self._lacks_a_slot(trainer)):
                     del goals[trainer]
                 else:
                     state = self.daemon.core.snapshot() if self.daemon else None
                     raise Broken(
-                        f"trainer {trainer.number} got no batch for {self.patience_s:.1f} s, at "
+                        f"trainer {trainer.number} got no batch for {patience_s:.1f} s, at "
                         f"{trainer.cursor}; {state}"
                     )
+
+    def _lacks_a_slot(self, trainer: Trainer) -> bool:
+        """Its mates, perhaps some that are stopped, keep all slots of the group."""
+        assert self.daemon is not None
+        session = self.daemon.core.state.sessions.get(trainer.settled)
+        return isinstance(session, GroupMember) and session.group.slots.all_announced
 
     def _settle(self) -> None:
         """Nobody wants anything more, and everything is given back and said: then both sides must
@@ -276,6 +299,7 @@ class World(Clockwork):
                 cursor = Cursor(
                     cursor.epoch, seeder.randint(0, samples.order.samples), seeder.randint(0, 5)
                 )
+            mates = self.share_chance.choice([1, 2, 2, 3, MOST_MATES]) if self.shared else 1
             for rank in range(world_size):
                 uneven = samples.tail == "short" and not drop_last
                 shape = EpochShape(
@@ -287,22 +311,29 @@ class World(Clockwork):
                     uneven_tail=uneven,
                 )
                 assert steps_left(shape, 0)
-                self._add(Trainer(self, self.number(), samples, shape, seed, cursor))
-            left -= world_size
+                for _ in range(mates):
+                    self._add(self._new_trainer(samples, shape, seed, cursor))
+            left -= world_size * mates
         if seeder.random() < 0.15:
             samples = seeder.choice(list(self.streams.values()))
-            self.mad = Madman(
-                self,
-                self.number(),
-                samples,
-                EpochShape(samples.order.samples, 2, 0, 1, False),
-                0,
-                Cursor(0, 0, 0),
-            )
-        needs = [trainer.bytes for trainer in [*self.trainers, *([self.mad] if self.mad else [])]]
+            if self.shared:
+                one = self.trainers[0]
+                same = one.samples, one.shape, one.seed, one.cursor
+                self.mad = MadSharer(self, self.number(), *same)
+            else:
+                at = EpochShape(samples.order.samples, 2, 0, 1, False), 0, Cursor(0, 0, 0)
+                self.mad = Madman(self, self.number(), samples, *at)
+        everybody = [*self.trainers, *([self.mad] if self.mad else [])]
+        needs = list({trainer.memory: trainer.bytes for trainer in everybody}.values())
         self.ceiling = (
             sum(needs) + seeder.choice([0, max(needs)]) if self.memory_is_short else 1 << 40
         )
+
+    def _new_trainer(
+        self, samples: Samples, shape: EpochShape, seed: int, cursor: Cursor
+    ) -> Trainer:
+        kind = Sharer if self.shared and self.share_chance.random() < 0.9 else Trainer
+        return kind(self, self.number(), samples, shape, seed, cursor)
 
     def _add(self, trainer: Trainer) -> None:
         self.write(
@@ -337,7 +368,8 @@ class World(Clockwork):
             (self._pause_the_pod, 2.0),
             (self._change_the_data, 10.0),
         ]
-        return self.seeder.sample(every, self.seeder.choice([0, 1, 2, 3, 5]))
+        of_sharers = [(self._stop_a_trainer, 1.0), (self._join, 3.0)] if self.shared else []
+        return self.seeder.sample(every, self.seeder.choice([0, 1, 2, 3, 5])) + of_sharers
 
     def _again(self, disaster: Callable[[], None], often: float) -> None:
         def strike() -> None:
@@ -419,11 +451,29 @@ class World(Clockwork):
         trainer = self.seeder.choice(self.trainers)
         trainer.die()
         self.trainers.remove(trainer)
-        successor = Trainer(
+        successor = type(trainer)(
             self, self.number(), trainer.samples, trainer.shape, trainer.seed, trainer.cursor
         )
         successor.prefetch = trainer.prefetch
         self._add(successor)
+
+    def _stop_a_trainer(self) -> None:
+        trainer = self.seeder.choice(self.trainers)
+        if isinstance(trainer, Sharer) and not trainer.stopped:
+            self.write("trainer {} stopped", trainer.number)
+            trainer.stop()
+            self.after(self.seeder.uniform(0, 8), self._go_on_if_not_calm, trainer)
+
+    def _go_on_if_not_calm(self, trainer: Sharer) -> None:
+        if not self.calm:
+            trainer.go_on()
+
+    def _join(self) -> None:
+        """One more mate, where another one is, or where that began."""
+        one = self.seeder.choice(self.trainers)
+        if isinstance(one, Sharer) and len(one.mates) + 1 < MOST_MATES:
+            at = self.share_chance.choice([one.cursor, Cursor(0, 0, 0)])
+            self._add(type(one)(self, self.number(), one.samples, one.shape, one.seed, at))
 
     def _kill_the_daemon(self) -> None:
         assert self.daemon is not None
