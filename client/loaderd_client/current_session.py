@@ -225,5 +225,6 @@ class CurrentSession:
 
     def warn(self, warnings: list[str]) -> None:
         """Log these lines with the name of the stream."""
+        label = self._arguments.label
         for text in warnings:
-            warn("%s: %s", self._arguments.label, text)
+            warn("%s: %s", label, text.removeprefix(f"{label}: "))  # the daemon may have named it

@@ -169,7 +169,7 @@ class GroupState(SlotOwner):
 
     def slots_needed(self) -> int:
         """How many slots a larger segment must have: room for one more that is far from others."""
-        return super().slots_needed() + self.window.prefetch + 2
+        return max(super().slots_needed(), len(self.members)) + self.window.prefetch + 2
 
     def not_grown(self, now_s: float) -> list[GroupMember]:
         """There is no memory for a larger segment. More slots are asked for again, after a while.

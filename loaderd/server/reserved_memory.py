@@ -44,10 +44,6 @@ class ReservedMemory:
         return self.segment.slots * self.segment.slot_bytes
 
     def suits(self, name: str, admitted: AdmittedStream) -> bool:
-        """Whether a session of this stream gets its batches here, with others."""
-        return self.has_same(name, admitted) and not self.too_small(admitted)
-
-    def has_same(self, name: str, admitted: AdmittedStream) -> bool:
         """Whether the batches here are those of a session of this stream, which wants to share."""
         return (
             self.group > 0
@@ -55,25 +51,18 @@ class ReservedMemory:
             and (self.name, self.admitted.plan) == (name, admitted.plan)
         )
 
-    def too_small(self, admitted: AdmittedStream) -> str:
-        """Why there are too few slots for one more session, and what to change; "" if not.
+    def for_one_more(self) -> Segment | None:
+        """What one more session makes necessary: a segment with more slots, or None.
 
-        There must be one for what each of them keeps, and one to make batches in. The scheduler
-        asks for more slots before that ends (`SharedSlots.crowded`).
+        Each session keeps a slot, and there must be one to make batches in. The scheduler asks for
+        more slots then (`SharedSlots.crowded`).
         """
-        slots, trainers = self.segment.slots, len(self.sessions)
-        if admitted.prefetch + SPARE_SLOTS > slots:
-            most = admitted.prefetch
-            return (
-                f"{slots} slots, too few for prefetch = {most}; give them the same prefetch, or "
-                f"the stream share_window = {most}"
-            )
-        if trainers + 2 > slots + (self.admitted.prefetch if self.growing else 0):
-            return (
-                f"{slots} slots for {trainers} trainers, and there is no memory for more; raise "
-                "[daemon] memory"
-            )
-        return ""
+        sessions, has = len(self.sessions) + 1, self.segment
+        if sessions < has.slots:
+            return None
+        slots = sessions + self.admitted.prefetch + SPARE_SLOTS
+        tail, body = has.tail_row_bytes, has.body_bytes
+        return self.larger(slots, has.segment, tail_row_bytes=tail, body_bytes=body)
 
     def larger(self, slots: int, segment: int, *, tail_row_bytes: int, body_bytes: int) -> Segment:
         """A segment that is at least so large.

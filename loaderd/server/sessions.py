@@ -9,7 +9,7 @@ from loaderd.core.actions import FreeSegment, GrowSegment
 from loaderd.core.events import Detach, Event, GrowFailed, SegmentGrown
 from loaderd.core.snapshot import SchedulerSnapshot
 from loaderd.engine.base import Engine
-from loaderd.server.admission import AdmittedStream, OpenedStream
+from loaderd.server.admission import SPARE_SLOTS, AdmittedStream, OpenedStream
 from loaderd.server.registered_session import RegisteredSession
 from loaderd.server.reserved_memory import ReservedMemory
 from loaderd.server.segment_budget import SegmentBudget
@@ -82,18 +82,18 @@ class SessionRegistry:
 
     def group_for(self, stream: str, admitted: AdmittedStream) -> ReservedMemory | None:
         """The memory of those with whom a new session could share its batches, if there are any."""
-        suiting = (each for each in self.memories.values() if each.suits(stream, admitted))
-        return next(suiting, None)
+        same = (each for each in self.memories.values() if each.suits(stream, admitted))
+        return next((each for each in same if not self._why_full(each, admitted)), None)
 
     def why_apart(self, stream: str, admitted: AdmittedStream) -> str:
         """A warning, if a new session shares with nobody because others have too few slots."""
-        same = [each for each in self.memories.values() if each.has_same(stream, admitted)]
-        small = [each.too_small(admitted) for each in same]
-        if not small or not all(small):
+        same = [each for each in self.memories.values() if each.suits(stream, admitted)]
+        full = [self._why_full(each, admitted) for each in same]
+        if not full or not all(full):
             return ""
         return (
             f"stream {stream!r}: this trainer shares its batches with no other yet: those that ask "
-            f"for the same have {small[0]}"
+            f"for the same have {full[0]}"
         )
 
     def register(
@@ -204,6 +204,22 @@ class SessionRegistry:
         )
 
     # -- inside
+
+    def _why_full(self, memory: ReservedMemory, admitted: AdmittedStream) -> str:
+        """Why a group has no slots for one more session, and what to change; "" if it has."""
+        slots, trainers, most = memory.segment.slots, len(memory.sessions), admitted.prefetch
+        if most + SPARE_SLOTS > slots:
+            return (
+                f"{slots} slots, too few for prefetch = {most}; give them the same prefetch, or "
+                f"the stream share_window = {most}"
+            )
+        larger = memory.for_one_more()
+        if larger is None or not self._budget.shortage("", larger, 0):
+            return ""
+        return (
+            f"{slots} slots for {trainers} trainers, and there is no memory for more; raise "
+            "[daemon] memory"
+        )
 
     def _number(self) -> int:
         """Of a session or a group. No number is used twice."""

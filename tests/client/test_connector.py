@@ -37,6 +37,16 @@ def test_what_a_daemon_warns_of_is_told_once_however_often_it_is_connected_to(
     assert [text.rpartition(": ")[2] for text in told] == ["a palette", "a mask"]
 
 
+def test_a_warning_names_its_stream_once(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake(warnings=("stream 'train': it is odd",))
+    len(load())
+    assert [r.message for r in caplog.records if "odd" in r.message] == [
+        "stream 'train': it is odd"
+    ]
+
+
 def test_how_epochs_are_cut_is_the_first_sessions_whatever_the_next_daemon_would_do(
     fake: Fake, load: Load
 ) -> None:

@@ -285,6 +285,14 @@ def test_a_crowded_group_whose_batches_outgrow_their_slots_asks_for_no_more_slot
     assert [harness.take(session).start for session in range(1, 6)] == [0] * 5
 
 
+def test_a_group_that_has_got_many_members_at_once_asks_for_slots_for_all() -> None:
+    harness = SchedulerHarness(samples=8 * 200)
+    for session in range(1, 13):
+        harness.attach(session, group=GROUP, shape=LONG, prefetch=2, share_window=2, tell=False)
+    harness.tell(1)
+    assert [action.slots for action in harness.of(GrowSegment)] == [12 + 4]
+
+
 def test_without_memory_for_more_slots_larger_batches_are_asked_for_before_anyone_fails() -> None:
     harness = SchedulerHarness(samples=8 * 200)
     for session in range(1, 6):

@@ -72,7 +72,7 @@ def test_one_that_looks_further_ahead_than_there_are_slots_gets_its_own(loop: Lo
 
 
 def test_who_would_find_no_slot_if_the_others_stopped_gets_memory_of_its_own(loop: Loop) -> None:
-    desk = Desk(loop).open()
+    desk = Desk(loop, memory=2 * GROUP_BYTES).open()
     same = [desk.welcomed(**SHARED).last().segment.segment for _ in range(SLOTS - 1)]
     assert len(set(same)) == 1
     alone = desk.welcomed(**SHARED)
@@ -81,13 +81,11 @@ def test_who_would_find_no_slot_if_the_others_stopped_gets_memory_of_its_own(loo
     assert f"have {SLOTS} slots for {SLOTS - 1} trainers, and there is no memory for more" in text
 
 
-def test_while_more_slots_are_on_their_way_others_may_come(loop: Loop) -> None:
+def test_where_there_is_memory_for_more_slots_any_number_may_come_at_once(loop: Loop) -> None:
     desk = Desk(loop).open()
-    peers = [desk.welcomed(**SHARED) for _ in range(SLOTS - 1)]
-    _, number = group(desk, *peers)
-    desk.registry.grow(GrowSegment(number, SLOTS + 6, 0, 0))
-    late = desk.welcomed(**SHARED)
-    assert group(desk, peers[0], late)[1] == number
+    peers = [desk.come(**SHARED) for _ in range(SLOTS + 3)]
+    group(desk, *peers)  # it is one
+    assert desk.segments.live_bytes == GROUP_BYTES
 
 
 def test_the_stream_decides_where_the_client_does_not(loop: Loop) -> None:
