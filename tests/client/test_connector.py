@@ -42,9 +42,8 @@ def test_a_warning_names_its_stream_once(
 ) -> None:
     fake(warnings=("stream 'train': it is odd",))
     len(load())
-    assert [r.message for r in caplog.records if "odd" in r.message] == [
-        "stream 'train': it is odd"
-    ]
+    (told,) = [each.message for each in caplog.records if "odd" in each.message]
+    assert told == "loaderd: stream 'train': it is odd"
 
 
 def test_how_epochs_are_cut_is_the_first_sessions_whatever_the_next_daemon_would_do(
