@@ -206,6 +206,9 @@ class NodeWorker:
     def _claim(self, probe: Probe) -> None:
         """Hold the copies of databases that the worker will make, for as long as this lives."""
         plan = StreamConfig.from_json(probe.plan)
-        if plan.stage is not None and plan.stage.folder not in self._claims:
-            os.makedirs(plan.stage.folder, exist_ok=True)
-            self._claims[plan.stage.folder] = StageClaim(plan.stage)
+        stage = plan.stage
+        if stage is None or not any(each.lmdb or each.parts for each in (plan, *plan.sources)):
+            return
+        if stage.folder not in self._claims:
+            os.makedirs(stage.folder, exist_ok=True)
+            self._claims[stage.folder] = StageClaim(stage)
