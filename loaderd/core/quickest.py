@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import chain, islice
 
 from loaderd.core.batch_window import PlannedBatch
+from loaderd.core.jobs import SINGLE
 from loaderd.core.pool_worker import PoolWorker
 from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.state import RunningJob, SchedulerState
+from loaderd.core.worker_pace import MOST
 
 LOOKED_AT = 8  # busy workers of which the first to be free is sought: a step's cost is bounded
 
@@ -86,20 +88,53 @@ def _most_rows(owner: SlotOwner, item: PlannedBatch, workers: int) -> int:
 def is_overtaken(state: SchedulerState, w: PoolWorker, running: RunningJob) -> bool:
     """Whether idle workers make the whole batch of a job sooner than its worker does that job.
 
+    The worker is known to be slow, or the status board shows that the rows of this job are.
+
     Args:
         state: The tables.
         w: The worker.
         running: One of its jobs.
     """
     idle = state.pool.available.idle_tiers
-    if not idle or min(idle) >= w.pace.tier:
+    if not idle:
         return False
     build, quick = running.build, state.pool.workers[next(iter(idle[min(idle)]))]
-    rows = build.slice.rows
+    stream, rows = state.streams[build.stream], build.slice.rows
     workers = 1 if build.collated else min(len(idle[min(idle)]), rows)
-    each_s = state.streams[build.stream].work_s(-(-rows // workers))
-    rest_s = left_s(state, w, running.job.job)
+    each_s = stream.work_s(-(-rows // workers))
+    if min(idle) < w.pace.tier:
+        rest_s = left_s(state, w, running.job.job)
+    else:
+        rest_s = _seen_left_s(state, w, running.job.job)
     return each_s is not None and rest_s is not None and quick.pace.takes_s(each_s) < rest_s
+
+
+def _seen_left_s(state: SchedulerState, w: PoolWorker, last: int) -> float | None:
+    """Seconds until a worker will have answered a job, if it is much slower than it was.
+
+    That is seen by the rows of its first job that it has finished. A row that is not finished tells
+    nothing: it may hang, and would hang elsewhere.
+
+    Args:
+        state: The tables.
+        w: The worker.
+        last: One of its jobs.
+    """
+    first = state.jobs[w.jobs[0]]
+    number, row, stage = w.stamp
+    done_s = state.streams[first.job.stream].work_s(row - first.job.first)
+    # in its first job of all it has opened the stream
+    if number != first.job.job or stage not in SINGLE or not done_s or not w.proven:
+        return None
+    took_s = w.looked_s - w.quiet_s - w.pace.begun_s - w.pace.lag_s
+    if took_s <= MOST * w.pace.slowness * done_s:
+        return None
+    work_s = -done_s
+    for job in w.jobs:
+        work_s += _work_s(state, state.jobs[job]) or 0.0
+        if job == last:
+            break
+    return work_s * took_s / done_s
 
 
 def _work_s(state: SchedulerState, running: RunningJob) -> float | None:

@@ -121,6 +121,7 @@ class Worker:
         self.jobs: deque[Job] = deque()  # that it has not answered
         self.begun = 0  # of these; at most one of them is not made yet
         self.works = False
+        self.begun_s = self.row_s = 0.0  # of the job that it makes: when, and what each row takes
 
 
 class Simulation:
@@ -213,7 +214,7 @@ class Simulation:
             self._tell(WorkerReady(number))
 
     def _look(self) -> None:
-        """The status board, as it would be if every worker were at the first row of its job."""
+        """What the status board shows."""
         due_s = self.core.next_look_s(self.now_s)
         if due_s is not None and due_s <= self.now_s:
             seen = tuple(self._seen(number) for number, w in self.workers.items() if w.alive)
@@ -221,8 +222,12 @@ class Simulation:
         self._at(max(self.free_s, self.now_s) + 0.05, self._look)
 
     def _seen(self, number: int) -> WorkerObservation:
-        jobs = self.workers[number].jobs
-        word = stamp(jobs[0].job, jobs[0].first, Stage.DECODE) if jobs else 0
+        worker = self.workers[number]
+        if not worker.works:
+            return WorkerObservation(number, 0, "", False, 0)
+        job = worker.jobs[worker.begun - 1]
+        row = job.first + max(0, int((self.now_s - worker.begun_s) / worker.row_s))
+        word = stamp(job.job, min(row, job.last - 1), Stage.DECODE)
         return WorkerObservation(number, word, "", False, 0)
 
     # workers and links
@@ -237,8 +242,9 @@ class Simulation:
         spread = self.chance.uniform(-0.5, 0.5) / rows**0.5
         own_s = rows * cluster.row_s * (1 + spread)
         own_s *= cluster.slowness if worker.host in self.slow else 1.0
-        done_s = max(self.now_s, self.free_s) + cluster.latency_s + own_s
-        self._at(done_s, self._send, number, job, own_s)
+        worker.begun_s = max(self.now_s, self.free_s) + cluster.latency_s
+        worker.row_s = own_s / rows
+        self._at(worker.begun_s + own_s, self._send, number, job, own_s)
 
     def _send(self, number: int, job: Job, own_s: float) -> None:
         """The rows are made: they go over the host's link, then over the daemon's."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loaderd.core.actions import KillWorker, RetireWorker
 from loaderd.core.events import WorkerObservation, WorkerReady
+from loaderd.core.jobs import Job
 from loaderd_testing.scheduler_harness import SchedulerHarness, done
 
 
@@ -61,6 +62,35 @@ def test_the_batch_that_is_waited_for_is_made_anew_by_quick_workers_if_they_have
     assert slots.state[late.slot].value == "ending"
     harness.work(3)
     assert slots.state[late.slot].value == "free"
+
+
+def one_late_job() -> tuple[SchedulerHarness, Job]:
+    """The batch that is waited for has one job left: of four rows, 0.1 s each, at worker 2."""
+    harness = SchedulerHarness(workers=2, sample_timeout_s=100.0)
+    harness.make = lambda job: done(job, seconds=0.1 * (job.last - job.first))
+    harness.attach(prefetch=1)
+    harness.finish()
+    harness.take()
+    harness.work(1)
+    (late,) = harness.jobs()
+    assert (harness.holder(late), late.last - late.first) == (2, 4)
+    return harness, late
+
+
+def test_a_worker_that_has_become_slow_is_found_by_the_rows_that_it_has_finished() -> None:
+    harness, late = one_late_job()
+    harness.look(harness.seen(2, late.first), after_s=2.0)
+    assert harness.jobs() == [late]
+    harness.look(harness.seen(2, late.first + 1), after_s=0.0)
+    assert [(j.start, j.slot == late.slot) for j in harness.sent[1]] == [(late.start, False)]
+
+
+def test_a_row_that_hangs_behind_quick_ones_is_not_tried_elsewhere() -> None:
+    harness, late = one_late_job()
+    harness.look(harness.seen(2, late.first + 1), after_s=0.1)
+    for _ in range(60):
+        harness.look(harness.seen(2, late.first + 1), after_s=1.0)
+    assert harness.jobs() == [late]
 
 
 def test_a_job_that_a_stopped_worker_has_not_begun_is_made_elsewhere() -> None:
