@@ -13,6 +13,8 @@ from loaderd.core.state import SchedulerState
 
 WITH_BATCH = (SlotState.FILLING, SlotState.READY, SlotState.ANNOUNCED)
 GIVEN = (SlotState.ANNOUNCED, SlotState.LEASED)
+MADE = (SlotState.READY, SlotState.ANNOUNCED)
+BEING_MADE = (SlotState.FILLING,)
 
 
 def assert_invariants(state: SchedulerState) -> None:
@@ -128,29 +130,28 @@ def _told(s: SessionState) -> None:
 
 
 def _window(s: SessionState) -> None:
-    name = f"session {s.session}"
-    assert len(s.window.items) <= s.window.prefetch, (
-        f"{name} has {len(s.window.items)} batches ahead, prefetch is {s.window.prefetch}"
+    name, items = f"session {s.session}", s.window.items
+    assert len(items) <= s.window.prefetch, (
+        f"{name} has {len(items)} batches ahead, prefetch is {s.window.prefetch}"
     )
-    assert [item.k for item in s.window.items] == list(
-        range(s.window.taken, s.window.taken + len(s.window.items))
-    ), f"{name}: its window has gaps"
-    told = [item.announced for item in s.window.items]
-    assert told == sorted(told, reverse=True), (
-        f"{name}: a batch was announced before an earlier one: {told}"
-    )
-    places = [(p.segment, p.slot) for item in s.window.items if (p := item.build.place)]
-    assert len(places) == len(set(places)), f"{name}: two batches have one slot: {places}"
-    for item in s.window.items:
-        place = item.build.place
-        if place:
-            now = s.slots.state_of(place)
-            wanted = (
-                (SlotState.READY, SlotState.ANNOUNCED) if item.build.whole else (SlotState.FILLING,)
-            )
-            assert now in wanted, (
-                f"{name} batch {item.k} is in a slot that is {now}, whole: {item.build.whole}"
-            )
+    told = True
+    places: set[tuple[int, int]] = set()
+    for k, item in enumerate(items, s.window.taken):
+        assert item.k == k, f"{name}: its window has gaps"
+        assert told or not item.announced, (
+            f"{name}: a batch was announced before an earlier one: "
+            f"{[item.announced for item in items]}"
+        )
+        told, place = item.announced, item.build.place
+        if place is None:
+            continue
+        at = place.segment, place.slot
+        assert at not in places, f"{name}: two batches have one slot: {at}"
+        places.add(at)
+        now = s.slots.state_of(place)
+        assert now in (MADE if item.build.whole else BEING_MADE), (
+            f"{name} batch {item.k} is in a slot that is {now}, whole: {item.build.whole}"
+        )
 
 
 def _progress(state: SchedulerState, s: SessionState) -> None:
@@ -171,12 +172,15 @@ def _progress(state: SchedulerState, s: SessionState) -> None:
         assert build.running or build.has_work, (
             f"session {s.session}: no worker makes batch {s.window.items[0].k}"
         )
-        idle, first = state.pool.available.pick(second=False), s.owner.window.first_work()
+        idle, owner = state.pool.available.pick(second=False), s.owner
+        # which of a group's batches is offered to a worker changes with its turns
+        of_group = [item for item in owner.window.items if item.build.has_work]
+        offered = [s.window.items[0]] if owner is s else of_group
         if (
             build.has_work
             and idle is not None
             and not state.draining
-            and not (first and quickest.is_held(state, s.owner, first, idle))
+            and not any(quickest.is_held(state, owner, item, idle) for item in offered)
         ):
             raise AssertionError(
                 f"session {s.session}: work at batch {s.window.items[0].k} and an idle worker"

@@ -95,14 +95,13 @@ class Daemon:
         error, text = self.admission.broken[stream]
         self.world.after(0.1, self.run, self.admission.not_opened, stream, from_name(error, text))
 
-    @property
-    def clients(self) -> dict[int, Trainer]:
-        """The trainers of the sessions that the scheduler knows of."""
-        return {
-            number: pending.peer.trainer
-            for number, pending in self.registry.sessions.items()
-            if pending.attached and isinstance(pending.peer, Peer)
-        }
+    def client(self, session: int) -> Trainer | None:
+        """The trainer of a session that the scheduler knows of."""
+        pending = self.registry.sessions.get(session)
+        if pending is None or not pending.attached:
+            return None
+        assert isinstance(pending.peer, Peer)
+        return pending.peer.trainer
 
     def sessions_of(self, owner: int) -> tuple[int, ...]:
         """The sessions whose batches lie in this memory."""
@@ -139,7 +138,7 @@ class Daemon:
 
     def hear(self, progress: Progress) -> None:
         if progress.session in self.messages.admitted:
-            trainer = self.clients.get(progress.session)
+            trainer = self.client(progress.session)
             if trainer is not None and trainer.honest:
                 self.run(self.world.memory.given_back, progress.session, progress.released)
             self.tell(e.ProgressReceived(progress.session, progress))
@@ -201,7 +200,7 @@ class Daemon:
         )
 
     def _send_message(self, session: int, message: Descriptor | Pulse | Failure) -> None:
-        trainer = self.clients.get(session)
+        trainer = self.client(session)
         if isinstance(message, Descriptor) and trainer is not None and trainer.honest:
             self.world.memory.told(message)
         if trainer:
@@ -263,7 +262,8 @@ class Daemon:
         """Everything has been said: what the scheduler takes for announced or lent is what the
         client knows of, in the segments that it uses.
         """
-        sessions, trainer = self.core.state.sessions, self.clients[session]
+        sessions, trainer = self.core.state.sessions, self.client(session)
+        assert trainer is not None
         slots, owner = sessions[session].slots, sessions[session].owner.session
         unknown = [key for key in slots.announced if not trainer.expects(*key)]
         if unknown:

@@ -57,10 +57,10 @@ class Engine:
         process, memory = self.processes[worker], self._world.memory
         if len(process.mail) + (process.job is not None) >= QUEUE:
             raise Broken(f"worker {worker} is given a third job, {job}")
-        clients = self._daemon.clients
-        memory.sent(process, job, clients)
-        for session in self._daemon.sessions_of(memory.segments[job.segment].owner):
-            trainer = clients.get(session)
+        sessions = self._daemon.sessions_of(memory.segments[job.segment].owner)
+        memory.sent(process, job, sessions)
+        for session in sessions:
+            trainer = self._daemon.client(session)
             if trainer and trainer.expects(job.segment, job.slot):
                 raise Broken(
                     f"{job} is to write a slot that trainer {trainer.number} has yet to take"
@@ -140,10 +140,10 @@ class Engine:
         world = self._world
         memory = world.memory.segments[segment]
         writers = world.memory.living_writers(segment)
-        clients = self._daemon.clients
+        sessions = self._daemon.sessions_of(memory.owner)
         holders = [slot.holder for slot in memory.slots if slot.holder]
-        told = {session for slot in memory.slots for session in slot.told if session in clients}
-        if writers or (holders and memory.owner in clients) or told or memory.dropped:
+        told = {session for slot in memory.slots for session in slot.told if session in sessions}
+        if writers or (holders and sessions) or told or memory.dropped:
             raise Broken(
                 f"segment {segment} is dropped (before: {memory.dropped}) under writers {writers} "
                 f"and holders {holders}, sessions {told}"

@@ -34,7 +34,7 @@ MakeScheduler = Callable[..., Scheduler]
 HASTY = PoolPace(0.1, 0.3, 0.2, 2, 0.5, 0.5, 0.1)
 # (how many times as long a worker takes as usual, seconds to its host), for each worker one of them
 PACES = (((1, 0.0),), ((1, 0.0),), ((1, 0.0), (8, 0.0)), ((1, 0.0), (1, 0.02), (5, 0.1)))
-SHARED = 0.25  # of worlds have trainers that share their batches
+SHARED = 0.15  # of worlds have trainers that share their batches
 MOST_MATES = 5
 BATCHES_AFTER = 3  # that every trainer must get once the disasters are over
 # times the longest deadline in play, and so often for each trainer that has to wait for the same
