@@ -140,8 +140,14 @@ class Daemon:
         if progress.session in self.messages.admitted:
             trainer = self.client(progress.session)
             if trainer is not None and trainer.honest:
-                self.run(self.world.memory.given_back, progress.session, progress.released)
+                self.run(self._given_back, progress)
             self.tell(e.ProgressReceived(progress.session, progress))
+
+    def _given_back(self, progress: Progress) -> None:
+        """What comes after a later message is not listened to."""
+        inside = self.core.state.sessions.get(progress.session)
+        if inside is not None and progress.seq > inside.seq:
+            self.world.memory.given_back(progress.session, progress.released)
 
     def stop(self, stopped: bool) -> None:
         """SIGSTOP and SIGCONT: time in which it did not run counts for a second at most."""
