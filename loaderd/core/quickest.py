@@ -85,6 +85,12 @@ def _most_rows(owner: SlotOwner, item: PlannedBatch, workers: int) -> int:
     return -(-sum(build.rows_left for build in builds) // workers)
 
 
+def idle_worker(state: SchedulerState) -> PoolWorker:
+    """One of the quickest workers without a job. There must be one."""
+    idle = state.pool.available.idle_tiers
+    return state.pool.workers[next(iter(idle[min(idle)]))]
+
+
 def is_overtaken(state: SchedulerState, w: PoolWorker, running: RunningJob) -> bool:
     """Whether idle workers make the whole batch of a job sooner than its worker does that job.
 
@@ -98,7 +104,7 @@ def is_overtaken(state: SchedulerState, w: PoolWorker, running: RunningJob) -> b
     idle = state.pool.available.idle_tiers
     if not idle:
         return False
-    build, quick = running.build, state.pool.workers[next(iter(idle[min(idle)]))]
+    build, quick = running.build, idle_worker(state)
     stream, rows = state.streams[build.stream], build.slice.rows
     workers = 1 if build.collated else min(len(idle[min(idle)]), rows)
     each_s = stream.work_s(-(-rows // workers))

@@ -35,8 +35,9 @@ def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
 
     Its trainer waits for it, another worker is idle, and its batch was not moved before. And one of
     these holds: idle workers are so much quicker that they make the whole batch sooner; the job has
-    not begun, and stands behind a slow job, or its worker is stopped. A batch of which the worker
-    has begun a job stays where it is in the latter case.
+    not begun, and stands behind a slow job, or its worker is stopped; the worker is on another host
+    and does not move, while one of this host is idle. Only in the case of a job that has not begun
+    its batch stays where it is if the worker has begun another job of it.
 
     Args:
         state: The tables.
@@ -44,6 +45,7 @@ def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
     """
     if not w.jobs or not state.pool.available.idle:
         return None
+    elsewhere = w.remote and w.quiet_s > SLOW_S and not quickest.idle_worker(state).remote
     stands = w.paused or (len(w.jobs) > 1 and w.quiet_s > SLOW_S)
     number, _, stage = w.stamp
     begins = not w.paused or (w.jobs[0] == number and stage is not Stage.IDLE)
@@ -51,7 +53,9 @@ def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
     for job in w.jobs:
         running = state.jobs[job]
         if _may_move(running) and (
-            (stands and running.build is not begun) or quickest.is_overtaken(state, w, running)
+            elsewhere
+            or (stands and running.build is not begun)
+            or quickest.is_overtaken(state, w, running)
         ):
             return running
     return None

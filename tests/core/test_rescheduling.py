@@ -194,3 +194,34 @@ def test_a_stopped_worker_that_was_to_be_replaced_does_not_keep_its_seat() -> No
     for _ in range(30):
         harness.look(WorkerObservation(1, 0, "", True, 1001))
     assert [kill.worker for kill in harness.of(KillWorker)] == [1]
+
+
+def test_the_batch_that_is_waited_for_is_made_here_where_another_host_does_not_move() -> None:
+    harness = SchedulerHarness(workers=1, remote=1, sample_timeout_s=30.0)
+    remote = next(n for n, w in harness.core.state.pool.workers.items() if w.remote)
+    harness.attach(prefetch=2)
+    harness.finish()
+    harness.take()
+    harness.take()
+    there = harness.sent[remote][0]
+    local = next(n for n in harness.sent if n != remote)
+    for _ in range(2):
+        while harness.sent[local]:
+            harness.work(local)
+        harness.hear()
+        before = harness.clients[1].take()
+        if before is not None:
+            harness.clients[1].release(before.segment, before.slot, before.generation)
+            harness.tell()
+    while harness.sent[local]:
+        harness.work(local)
+    stands = harness.seen(remote, there.first)
+    for _ in range(8):
+        harness.look(stands)
+    assert [job.start for job in harness.sent[local]] == [there.start]
+    assert harness.sent[local][0].slot != there.slot
+    harness.work(local)
+    harness.hear()
+    batch = harness.clients[1].take()
+    assert batch is not None
+    assert batch.start == there.start

@@ -41,6 +41,12 @@ FAULT = """
     time.sleep(0.02)
     open({folder!r} + ("/there" if "runtime_resources" in __file__ else "/here"), "w").close()
 """
+# on the other node, while there is such a file, a sample takes for ever
+SLOW = """
+    while "runtime_resources" in __file__ and os.path.exists({file!r}):
+        open({file!r}, "r+").write("met")
+        time.sleep(0.01)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +131,7 @@ def told(done: Done) -> Any:
         ("drawn", JobKind.FILL),
     ],
 )
-def test_the_bytes_of_a_slot_differ_from_those_of_a_local_worker(
+def test_the_bytes_of_a_slot_are_those_of_a_local_worker(
     shop: Workshop, stream: str, kind: JobKind
 ) -> None:
     ponds, done = both(shop, stream, 30, kind=kind, start=5)
@@ -135,7 +141,7 @@ def test_the_bytes_of_a_slot_differ_from_those_of_a_local_worker(
     assert [bad.row for bad in done[1].bad] == ([4, 13, 22] if stream == "replaced" else [])
 
 
-def test_a_node_that_is_to_copy_a_database_reads_the_original(shop: Workshop) -> None:
+def test_a_node_that_is_to_copy_a_database_reads_its_copy(shop: Workshop) -> None:
     both(shop, "photos", 4)
     (actor,) = actors()
     threads = Path(f"/proc/{actor}/task").glob("*/children")
@@ -145,7 +151,7 @@ def test_a_node_that_is_to_copy_a_database_reads_the_original(shop: Workshop) ->
     assert "/stage/" in database
 
 
-def test_rows_that_no_object_store_has_room_for_are_lost(shop: Workshop) -> None:
+def test_rows_that_the_object_store_has_no_room_for_arrive(shop: Workshop) -> None:
     pond = shop.pond(shop.facts("large"), 40)
     job = shop.job("large", 40, segment=pond.segment.segment)
     assert shop.run(THERE, job).bytes > STORE_BYTES
@@ -153,7 +159,7 @@ def test_rows_that_no_object_store_has_room_for_are_lost(shop: Workshop) -> None
     assert (read[:, ::4096] == np.arange(40, dtype=np.uint8)[:, None]).all()
 
 
-def test_a_part_of_a_batch_overwrites_its_other_rows(shop: Workshop) -> None:
+def test_a_part_of_a_batch_leaves_its_other_rows_alone(shop: Workshop) -> None:
     pond = shop.pond(shop.facts("photos"), 12)
     whole = shop.pond(shop.facts("photos"), 12)
     for worker, rows in ((THERE, (0, 3)), (HERE, (3, 7)), (THERE, (7, 12))):
@@ -165,7 +171,7 @@ def test_a_part_of_a_batch_overwrites_its_other_rows(shop: Workshop) -> None:
     assert pond.read(0) == whole.read(0)
 
 
-def test_rows_that_are_left_are_not_moved_up_over_lost_ones(shop: Workshop) -> None:
+def test_rows_that_are_left_are_moved_up_over_lost_ones(shop: Workshop) -> None:
     ponds, done = both(shop, "shortened", 20)
     lost = tuple(bad.row for bad in done[1].bad)
     assert lost == (0, 9, 18)
@@ -181,12 +187,12 @@ def test_rows_that_are_left_are_not_moved_up_over_lost_ones(shop: Workshop) -> N
     assert ponds[1].field(0, "y", 17).tolist() == left
 
 
-def test_a_job_that_writes_nothing_is_not_answered(shop: Workshop) -> None:
+def test_a_job_that_writes_nothing_is_answered(shop: Workshop) -> None:
     job = shop.job("replaced", 4, kind=JobKind.TRIAL, segment=0)
     assert shop.run(THERE, job).bad[0].row == 0
 
 
-def test_the_end_of_a_worker_there_is_not_blamed_on_its_row(shop: Workshop) -> None:
+def test_the_end_of_a_worker_there_is_blamed_on_its_row(shop: Workshop) -> None:
     start(shop, 5)
     pond = shop.pond(shop.facts("deadly"), 20)
     job = shop.job("deadly", 20, start=45, segment=pond.segment.segment)
@@ -198,7 +204,7 @@ def test_the_end_of_a_worker_there_is_not_blamed_on_its_row(shop: Workshop) -> N
     assert "in segfaults" in death.stack
 
 
-def test_a_worker_there_that_hangs_in_c_is_not_seen_where_it_hangs(shop: Workshop) -> None:
+def test_a_worker_there_that_hangs_in_c_is_seen_where_it_hangs(shop: Workshop) -> None:
     before = actors()
     start(shop, 6)
     (actor,) = actors() - before
@@ -221,7 +227,7 @@ def test_a_worker_there_that_hangs_in_c_is_not_seen_where_it_hangs(shop: Worksho
     until("the actor to end", lambda: actor not in actors())
 
 
-def test_a_node_that_lets_a_worker_go_is_the_fault_of_a_row(shop: Workshop) -> None:
+def test_a_node_that_lets_a_worker_go_is_no_fault_of_a_row(shop: Workshop) -> None:
     before = actors()
     start(shop, 7)
     (actor,) = actors() - before
@@ -233,7 +239,7 @@ def test_a_node_that_lets_a_worker_go_is_the_fault_of_a_row(shop: Workshop) -> N
     assert "its actor " in death.cause
 
 
-def test_a_node_whose_samples_would_be_others_gets_work(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_node_whose_samples_would_be_others_gets_no_work(nodes: Nodes, tmp_path: Path) -> None:
     (tmp_path / "moody.py").write_text(
         "class Place:\n"
         "    def __len__(self):\n        return 9\n"
@@ -253,7 +259,31 @@ def test_a_node_whose_samples_would_be_others_gets_work(nodes: Nodes, tmp_path: 
         shop.close()
 
 
-def test_a_node_or_a_head_that_goes_changes_the_stream(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_node_that_becomes_slow_holds_up_no_batch(nodes: Nodes, tmp_path: Path) -> None:
+    """It does nothing any more, and is not late by `sample_timeout_s` before the end."""
+    site = Site(tmp_path)
+    ray = f'[workers.ray]\naddress = "{nodes.address}"\nnum_workers = 1'
+    slow = tmp_path / "slow"
+    site.write(fault=f"def fault(index):{SLOW.format(file=str(slow))}", workers=1, pool=ray)
+    try:
+        site.serve()
+        until("a remote worker", lambda: remote(site)["up"])
+        loader = iter(site.loader())
+        batches = take(loader, 2)
+        slow.touch()
+        batches += take(loader)
+        assert slow.read_text() == "met"
+        assert remote(site)["up"]
+        slow.unlink()
+        assert digest(batches) == digest(undisturbed(tmp_path, 1)[0])
+    finally:
+        slow.unlink(missing_ok=True)
+        site.close()
+
+
+def test_a_node_or_a_head_that_goes_does_not_change_the_stream(
+    nodes: Nodes, tmp_path: Path
+) -> None:
     site = Site(tmp_path)
     ray = f'[workers.ray]\naddress = "{nodes.address}"\nnum_workers = 1'
     site.write(fault=f"def fault(index):{FAULT.format(folder=str(tmp_path))}", workers=1, pool=ray)
@@ -299,7 +329,7 @@ def remote(site: Site) -> dict[str, Any]:
     return site.status()["pool"]["remote"]
 
 
-def test_a_cluster_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     shop = Workshop(tmp_path, [numbers()], ray=RayConfig(address=address))

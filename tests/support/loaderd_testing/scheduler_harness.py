@@ -73,6 +73,7 @@ class SchedulerHarness:
         replay: bool = False,
         most_workers: int = 0,
         cpus: int = 0,
+        remote: int = 0,
     ) -> None:
         self.core = Scheduler(
             tuple(StreamRules(name, on_error, collated, samples) for name in streams),
@@ -83,6 +84,7 @@ class SchedulerHarness:
             replay=replay,
             most_workers=most_workers,
             cpus=cpus,
+            remote_workers=remote,
         )
         self.now_s = 100.0
         self.check = True  # all that must hold, after each step
