@@ -71,7 +71,7 @@ class ExitReason:
             return False, LEFT
         words = self.last_words.partition("\n")[0]
         if self.remote and self.remote_end is None:  # its worker is lost: no sample is the cause
-            return False, words or f"it has lost its worker ({how.cause})"
+            return False, words or f"the process that stands for it here has ended: {how.cause}"
         if words:
             return how.own, f"{how.cause}: {words}"
         return how.own, how.cause

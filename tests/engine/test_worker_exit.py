@@ -43,4 +43,4 @@ def test_who_stands_for_a_worker_that_is_lost_ends_of_its_own_doing() -> None:
     reason = ExitReason(remote=True, last_words="node a is gone\nmore")
     assert reason.judge(70 << 8, out_of_memory=False) == (False, "node a is gone")
     own, cause = ExitReason(remote=True).judge(1 << 8, out_of_memory=False)
-    assert (own, cause) == (False, "it has lost its worker (exit code 1)")
+    assert (own, cause) == (False, "the process that stands for it here has ended: exit code 1")
