@@ -17,7 +17,7 @@ from loaderd_client.devices.placement import Placement
 from loaderd_client.endpoint import outdated
 from loaderd_client.handshake import Handshake
 from loaderd_client.options import LoaderOptions
-from loaderd_client.session import Session, epoch_shape
+from loaderd_client.session import Session
 from loaderd_client.signals import Held
 from loaderd_client.state import LoaderState
 from loaderd_client.wait import WaitLimits
@@ -231,7 +231,7 @@ class Connector:
     def shape(self) -> EpochShape | None:
         """How epochs are cut; None before the first session."""
         first, rank = self.first, self.rank
-        return epoch_shape(first, rank) if first and rank else None
+        return ranks.epoch_shape(first, rank) if first and rank else None
 
     def _hello(self, rank: ranks.Rank) -> m.Hello:
         """What is asked of the daemon.

@@ -93,6 +93,15 @@ class ControlSocket:
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(timeout_s * 1000))
 
+    @property
+    def hung_up(self) -> bool:
+        """Whether the peer is gone, even if messages of it have not been received yet."""
+        if self.ended:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLRDHUP)
+        return bool(poll.poll(0))
+
     def receive(self) -> list[Any]:
         """The messages that are here now. Afterwards `ended` tells whether the peer is gone.
 

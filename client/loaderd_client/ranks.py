@@ -1,4 +1,4 @@
-"""Which rank of how many this process is."""
+"""Which rank of how many this process is, and how its epochs are cut into steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loaderd_wire.errors import ConfigError
+from loaderd_wire.errors import ConfigError, ProtocolError
+from loaderd_wire.messages import Welcome
+from loaderd_wire.slices import EpochShape, steps_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +143,46 @@ def in_dataloader_worker() -> bool:
     from loaderd_client import torch_backend
 
     return torch_backend.in_dataloader_worker()
+
+
+def epoch_shape(welcome: Welcome, rank: Rank) -> EpochShape:
+    """How the epochs of a session are cut into steps.
+
+    Raises:
+        ValueError: The welcome has impossible numbers.
+    """
+    return EpochShape(
+        welcome.samples,
+        welcome.batch_size,
+        rank.rank,
+        rank.world_size,
+        welcome.drop_last,
+        uneven_tail=welcome.tail == "short",
+        whole_batches=welcome.whole_batches,
+    )
+
+
+def settled_shape(welcome: Welcome, rank: Rank, label: str) -> EpochShape:
+    """How the epochs of a new session are cut into steps.
+
+    Args:
+        welcome: What the daemon has admitted it with.
+        rank: Which rank of how many this is.
+        label: The stream in a text.
+
+    Raises:
+        ProtocolError: The welcome has impossible numbers.
+        ConfigError: An epoch has no step.
+    """
+    try:
+        shape = epoch_shape(welcome, rank)
+    except ValueError as error:
+        raise ProtocolError(str(error)) from None
+    if not steps_left(shape, 0):
+        raise ConfigError(
+            f"an epoch of {label} has no whole step: {shape.samples} samples, "
+            f"world_size={shape.world_size}, "
+            f"batch_size={shape.batch_size}, drop_last=True; use drop_last=False or a smaller "
+            "batch_size"
+        )
+    return shape

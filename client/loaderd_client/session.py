@@ -16,13 +16,13 @@ from loaderd_client.handshake import AdmittedSession
 from loaderd_client.log import warn
 from loaderd_client.options import LoaderOptions
 from loaderd_client.protocol import ClientProtocol
-from loaderd_client.ranks import Rank
+from loaderd_client.ranks import Rank, settled_shape
 from loaderd_client.session_memory import SessionMemory
 from loaderd_client.shared_memory import SegmentView, tidy
 from loaderd_client.wait import BatchWait, WaitLimits
 from loaderd_wire import messages as m
-from loaderd_wire.errors import BadSample, ConfigError, ProtocolError, StallError
-from loaderd_wire.slices import Cursor, EpochShape, is_repetition, steps_left
+from loaderd_wire.errors import BadSample, ProtocolError, StallError
+from loaderd_wire.slices import Cursor, is_repetition
 
 COPY_PAUSE_S = 0.002  # between looks at copies of a device that hold slots
 
@@ -98,7 +98,7 @@ class Session:
         self._wait: BatchWait | None = None
         self._waited_s = 0.0  # for the batches before that
         try:
-            self.shape = _shape(welcome, rank, arguments.label)
+            self.shape = settled_shape(welcome, rank, arguments.label)
             self._contents = BatchReader(
                 welcome, arguments.fields, arguments.as_tuple, arguments.output, placement
             )
@@ -159,7 +159,23 @@ class Session:
             if limits is None:
                 return None
             batch = self._wait_for_batch(limits, step)
-        return self._read(batch, step)
+        if not self.welcome.shared:
+            return self._read(batch, step)
+        try:
+            received = self._read(batch, step)
+        except Exception:
+            if not self._connection.control.hung_up:
+                raise
+        else:
+            if not self._connection.control.hung_up:
+                return received
+        # The daemon has ended the session. From then on the slot is no longer kept for this
+        # client, and other members of the group may have got another batch in it.
+        self.sound = True
+        if limits is not None:
+            self._hear_control()
+            self._reports.check()
+        return None
 
     def release(self) -> None:
         """The batch that was taken is handed out.
@@ -366,35 +382,3 @@ class Session:
         self._end_wait(wait)  # who goes on has all the time again
         detail = self._reports.detail(wait)
         raise StallError(text + (f"\n{detail}" if detail else ""))
-
-
-def epoch_shape(welcome: m.Welcome, rank: Rank) -> EpochShape:
-    """How the epochs of a session are cut into steps.
-
-    Raises:
-        ValueError: The welcome has impossible numbers.
-    """
-    return EpochShape(
-        welcome.samples,
-        welcome.batch_size,
-        rank.rank,
-        rank.world_size,
-        welcome.drop_last,
-        uneven_tail=welcome.tail == "short",
-        whole_batches=welcome.whole_batches,
-    )
-
-
-def _shape(welcome: m.Welcome, rank: Rank, label: str) -> EpochShape:
-    try:
-        shape = epoch_shape(welcome, rank)
-    except ValueError as error:
-        raise ProtocolError(str(error)) from None
-    if not steps_left(shape, 0):
-        raise ConfigError(
-            f"an epoch of {label} has no whole step: {shape.samples} samples, "
-            f"world_size={shape.world_size}, "
-            f"batch_size={shape.batch_size}, drop_last=True; use drop_last=False or a smaller "
-            "batch_size"
-        )
-    return shape

@@ -293,6 +293,24 @@ def test_a_loader_that_shall_not_share_says_so_and_lends_as_ever(fake: Fake, loa
     del batch
 
 
+def test_a_slot_that_others_may_have_by_now_is_not_read_after_the_end_of_the_session(
+    fake: Fake, load: Load
+) -> None:
+    daemon, loader = fake(group_slots=4), load(shared=True)
+    batches = iter(loader)
+    kept = [next(batches)]
+    session = loader._delivery._current.session
+    assert session is not None
+    until("a batch that waits", lambda: session._listen() or session._protocol.here)
+    said = daemon.sessions[max(daemon.sessions)]
+    memories = [memory for _, memory in said.segments.values()]
+    daemon.kill()
+    for memory in memories:
+        memory[:] = 0xEE
+    kept += list(batches)
+    assert seen(kept) == epoch_indices(0, daemon.rules)
+
+
 def test_a_member_that_loses_its_daemon_goes_on_where_it_was(fake: Fake, load: Load) -> None:
     daemon, loader = fake(group_slots=4), load(shared=True)
     batches = iter(loader)
