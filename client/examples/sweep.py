@@ -85,6 +85,9 @@ def trial(config: str, folder: Path, rate: float) -> None:
                     os.replace(new, checkpoint)
                 if not killed and batch.step + 1 == KILLED_AFTER:
                     os.kill(os.getpid(), signal.SIGKILL)
+        if loader.stats()["batches"] == 0:
+            print(f"learning rate {rate}: had ended before")
+            return
         hits = hit_rate(config)
         print(f"learning rate {rate}: loss {last:.6f}; {hits:.0%} of the batches were made already")
 
