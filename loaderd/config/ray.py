@@ -40,7 +40,10 @@ class RayConfig:
     """The table [workers.ray]."""
 
     address: str = key(
-        Text(r"auto|(ray://)?([^:/\s]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}", '"auto" or "host:port"'),
+        Text(
+            r"auto|(ray://)?([^:/\s]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}",
+            '"auto", "host:port" or "ray://host:port"',
+        ),
         'The Ray cluster: "auto" for the one that this host belongs to, the "host:port" of its '
         'head, or "ray://host:port" from outside of it.',
         "auto",
