@@ -117,6 +117,7 @@ def measures(state: SchedulerState, session: SessionState, window: UsageSample) 
         auto=state.auto,
         remote=len(state.pool.remote.up),
         remote_bytes_per_s=window.remote_bytes / window.now_s if window.now_s > 0 else 0.0,
+        shares=session.owner is not session,
     )
 
 

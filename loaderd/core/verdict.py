@@ -84,6 +84,7 @@ class Measures:
         auto: What the pool says if it finds its own number of workers; None if that is fixed.
         remote: Workers that are at work on other hosts.
         remote_bytes_per_s: Bytes a second that these send.
+        shares: It shares its batches with trainers that ask for the same.
     """
 
     elapsed_s: float
@@ -105,6 +106,7 @@ class Measures:
     bytes: float = 0.0
     remote: int = 0
     remote_bytes_per_s: float = 0.0
+    shares: bool = False
 
     @property
     def wait_fraction(self) -> float:
@@ -323,19 +325,20 @@ def _help(m: Measures, kind: str, stage: str) -> tuple[str, str]:
     if m.auto is not None and m.had < GROWN * m.workers:
         return "", f"the pool had {_count(m.had)} workers on average, and has grown meanwhile"
     more = f"prefetch = {2 * m.prefetch}"
+    who = "all trainers that share" if m.shares else "the Loader"
     if kind == MEMORY_BOUND:
-        return more, f"no slot is free: give the Loader {more}, and [daemon] memory for that"
+        return more, f"no slot is free: give {who} {more}, and [daemon] memory for that"
     if not _at_work(m):
         step_s = m.elapsed_s / m.batches if m.batches else math.inf
         if step_s < SHORT_STEP_S:
             larger = f"batch_size = {2 * m.batch_rows}"
             return larger, f"messages take most of the time: {larger}"
-        return more, f"workers are idle: give the Loader {more}"
+        return more, f"workers are idle: give {who} {more}"
     if m.jobs < m.workers:
-        return more, f"only {m.jobs} of the workers can help: give the Loader {more}"
+        return more, f"only {m.jobs} of the workers can help: give {who} {more}"
     wanted = _wanted(m)
     if wanted <= m.workers:
-        return more, f"batches differ in cost: give the Loader {more}"
+        return more, f"batches differ in cost: give {who} {more}"
     limit = most_workers(m.cpus, m.stage_s)
     if limit <= m.workers:
         full = at_all_cpus(m.cpus, stage, m.all_cpus)

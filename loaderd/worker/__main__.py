@@ -35,8 +35,12 @@ def _run(role: str, *rest: str) -> int:
 
         return worker(list(rest))
     if role == "proxy":
-        from loaderd.worker.remote.proxy import main as proxy
+        try:
+            from loaderd.worker.remote.proxy import main as proxy
+        except Exception as error:  # noqa: BLE001 - whatever Ray, or what it needs, raises
+            from loaderd.worker.remote.unavailable import main as unavailable
 
+            unavailable(list(rest), error)
         return proxy(list(rest))
     print(f"loaderd.worker: unknown role {role!r}", file=sys.stderr)
     return 2

@@ -19,10 +19,12 @@ GROUP = 99
 LONG = EpochShape(samples=8 * 200, batch_size=8, rank=0, world_size=1, drop_last=True)
 
 
-def pair(**more: int) -> SchedulerHarness:
+def pair(*, share_window: int = 8, prefetch: int = 4) -> SchedulerHarness:
     harness = SchedulerHarness(workers=2, samples=8 * 200)
     for session in (1, 2):
-        harness.attach(session, group=GROUP, shape=LONG, **more)
+        harness.attach(
+            session, group=GROUP, shape=LONG, prefetch=prefetch, share_window=share_window
+        )
     return harness
 
 

@@ -28,7 +28,7 @@ def starts(actions: list[object]) -> list[StartWorker]:
     return [each for each in actions if isinstance(each, StartWorker)]
 
 
-def test_all_seats_are_tried_before_one_has_reached_the_other_hosts() -> None:
+def test_one_seat_is_tried_until_it_has_reached_the_other_hosts() -> None:
     pool = WorkerPool(2, 3)
     assert pool.begin() == [StartWorker(1, 0.0), StartWorker(2, 0.0), StartWorker(3, 0.0, True)]
     assert pool.start_remote() == []
@@ -37,12 +37,12 @@ def test_all_seats_are_tried_before_one_has_reached_the_other_hosts() -> None:
     pool.invariants()
 
 
-def test_a_seat_is_tried_before_the_pool_begins() -> None:
+def test_no_seat_is_tried_before_the_pool_begins() -> None:
     pool = WorkerPool(1, 1)
     assert pool.start_remote() == []
 
 
-def test_other_hosts_that_cannot_be_reached_are_tried_without_a_pause() -> None:
+def test_other_hosts_that_cannot_be_reached_are_tried_less_and_less_often() -> None:
     core = scheduler(remote=30)
     delays = []
     for worker in range(2, 12):
@@ -54,7 +54,7 @@ def test_other_hosts_that_cannot_be_reached_are_tried_without_a_pause() -> None:
     assert starts([*core.step(WorkerBooting(12, "waiting", True), 2.0)])[0].delay_s == 0.0
 
 
-def test_seats_that_are_not_filled_end_the_daemon_or_a_stream() -> None:
+def test_seats_that_are_not_filled_end_neither_the_daemon_nor_a_stream() -> None:
     core = scheduler()
     for worker in range(2, 40):
         made = core.step(dead(worker, "Ray is not reachable\nat all"), 1.0)
@@ -63,7 +63,7 @@ def test_seats_that_are_not_filled_end_the_daemon_or_a_stream() -> None:
     assert sum(core.state.restarts.values()) == 0
 
 
-def test_a_trouble_of_other_hosts_is_told_again_and_again() -> None:
+def test_a_trouble_of_other_hosts_is_told_once() -> None:
     core = scheduler(local=2, remote=32)
     told = [
         each.text
@@ -81,7 +81,7 @@ def test_a_trouble_of_other_hosts_is_told_again_and_again() -> None:
     assert (remote.wanted, remote.up, remote.starting) == (32, 0, 1)
 
 
-def test_a_worker_elsewhere_counts_among_those_that_there_shall_be_here() -> None:
+def test_a_worker_elsewhere_does_not_count_among_those_that_there_shall_be_here() -> None:
     core = scheduler(local=2, remote=1)
     pool = core.state.pool
     core.step(WorkerReady(3), 1.0)
@@ -95,7 +95,7 @@ def test_a_worker_elsewhere_counts_among_those_that_there_shall_be_here() -> Non
     core.invariants()
 
 
-def test_a_seat_whose_workers_die_keeps_its_pause_after_a_job() -> None:
+def test_a_seat_whose_workers_die_begins_with_a_short_pause_again_after_a_job() -> None:
     pool = WorkerPool(1, 1)
     pool.begin()
     delays, worker = [], 2
@@ -112,7 +112,7 @@ def test_a_seat_whose_workers_die_keeps_its_pause_after_a_job() -> None:
     assert delays == [1.0, 2.0, 1.0, 2.0]
 
 
-def test_a_worker_elsewhere_that_cannot_be_killed_keeps_its_seat() -> None:
+def test_a_worker_elsewhere_that_cannot_be_killed_gives_up_its_seat() -> None:
     pool = WorkerPool(1, 1)
     pool.begin()
     pool.ready(2)

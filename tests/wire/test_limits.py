@@ -27,6 +27,7 @@ def hello(**values: int) -> m.Hello:
         order={},
         content={},
         config="",
+        shared="",
         **usual | values,
     )
 

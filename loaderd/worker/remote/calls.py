@@ -16,6 +16,7 @@ from loaderd.system.ray_cluster import Actor, RayError, told_plainly
 from loaderd.worker.remote.node_worker import Look
 
 LOOK_S = 0.1  # from one look at what the worker does to the next
+RARELY_S = 10.0  # the same while it has nothing to do
 SILENT_S = 10.0  # after which an actor that answers no look is given up
 
 
@@ -94,12 +95,13 @@ class Calls:
         except RayError as error:
             raise Lost(str(error)) from None
 
-    def wait(self, fd: int, *, looks: bool = True) -> bool:
+    def wait(self, fd: int, *, looks: bool = True, rarely: bool = False) -> bool:
         """Wait for a descriptor, a call, or the time of the next look.
 
         Args:
             fd: The descriptor; -1 for none.
             looks: Look at the worker meanwhile. Else there may be nothing to wait for but those.
+            rarely: Where it does not look: ask once in RARELY_S whether the worker is there.
 
         Returns:
             Whether the descriptor is readable.
@@ -112,7 +114,9 @@ class Calls:
         if fd >= 0:
             poll.register(fd, select.POLLIN)
         busy = looks or self._look is not None or self._stacks is not None
-        found = dict(poll.poll(LOOK_S * 1e3 if busy else None))
+        found = dict(poll.poll((LOOK_S if busy else RARELY_S) * 1e3 if busy or rarely else None))
+        if not found and not busy:
+            self.look()
         if self._wake in found:
             os.eventfd_read(self._wake)
         self._see(again=looks)

@@ -167,7 +167,8 @@ class Proxy:
 
     def _turn(self) -> bool:
         """Wait for an order or an answer, and deal with it. Returns False after Leave."""
-        ordered = self._calls.wait(self._channel.fileno(), looks=bool(self._sent))
+        at_work = bool(self._sent)
+        ordered = self._calls.wait(self._channel.fileno(), looks=at_work, rarely=not at_work)
         self._finish_first()
         if not ordered:
             return True

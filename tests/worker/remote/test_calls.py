@@ -66,7 +66,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     vars(made).clear()  # the test keeps it, and it the board
 
 
-def test_the_word_of_the_worker_is_not_on_the_board_while_it_works(bench: Bench) -> None:
+def test_the_word_of_the_worker_is_on_the_board_while_it_works(bench: Bench) -> None:
     asked = bench.calls.begin("ask")
     bench.actor.looks = [
         Look(0, "", "importing x", b"hel"),
@@ -81,13 +81,13 @@ def test_the_word_of_the_worker_is_not_on_the_board_while_it_works(bench: Bench)
     assert bench.calls.result(asked, 9.0, "it") == 7
 
 
-def test_a_worker_that_does_the_same_for_too_long_is_waited_for(bench: Bench) -> None:
+def test_a_worker_that_does_the_same_for_too_long_is_given_up(bench: Bench) -> None:
     asked = bench.calls.begin("ask")
     with pytest.raises(Lost, match=r"opening it takes longer than 0\.01 s"):
         bench.calls.result(asked, 0.01, "opening it")
 
 
-def test_an_actor_that_does_not_answer_is_waited_for(
+def test_an_actor_that_does_not_answer_is_given_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SILENT_S", 0.01)
@@ -96,7 +96,7 @@ def test_an_actor_that_does_not_answer_is_waited_for(
         bench.calls.result(bench.calls.begin("ask"), 9.0, "it")
 
 
-def test_a_call_that_fails_is_taken_for_an_answer(bench: Bench) -> None:
+def test_a_call_that_fails_is_told_in_one_line(bench: Bench) -> None:
     from ray.exceptions import GetTimeoutError
 
     asked = bench.calls.begin("ask")
@@ -105,16 +105,30 @@ def test_a_call_that_fails_is_taken_for_an_answer(bench: Bench) -> None:
         bench.calls.result(asked, 9.0, "it")
 
 
-def test_stacks_that_are_asked_for_are_those_of_the_proxy(bench: Bench) -> None:
+def test_stacks_that_are_asked_for_are_those_of_the_worker_there(bench: Bench) -> None:
     os.kill(os.getpid(), DUMP_SIGNAL)
     while not os.pread(bench.dump, 99, 0):
         bench.calls.wait(-1)
     assert os.pread(bench.dump, 99, 0) == b"its stack"
 
 
-def test_an_order_waits_for_the_next_look(bench: Bench) -> None:
+def test_an_order_does_not_wait_for_the_next_look(bench: Bench) -> None:
     ours, its = socket.socketpair()
     with ours, its:
         assert not bench.calls.wait(its.fileno())
         ours.send(b"x")
         assert bench.calls.wait(its.fileno(), looks=False)
+
+
+def test_an_actor_that_goes_while_it_has_nothing_to_do_is_noticed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RARELY_S", 0.001)
+    monkeypatch.setattr(module, "SILENT_S", 0.01)
+    ours, its = socket.socketpair()
+    with ours, its:
+        bench.calls.wait(its.fileno(), looks=False, rarely=True)
+        bench.calls.wait(its.fileno(), looks=False, rarely=True)  # it answers
+        bench.actor.silent = True
+        with pytest.raises(Lost, match=r"it has not answered for 0\.01 s"):
+            any(bench.calls.wait(its.fileno(), looks=False, rarely=True) for _ in range(10_000))

@@ -35,7 +35,7 @@ HERE = StreamInfo(
 )
 
 
-def test_a_node_is_refused_for_what_may_differ() -> None:
+def test_a_node_is_not_refused_for_what_may_differ() -> None:
     there = replace(
         HERE,
         state="of that host",
@@ -60,5 +60,5 @@ def test_a_node_is_refused_for_what_may_differ() -> None:
         ({"makers": json.dumps(MAKERS | {"samples": "bb"})}, "the first samples would be others"),
     ],
 )
-def test_what_differs_is_not_named(change: dict[str, Any], text: str) -> None:
+def test_what_differs_is_named(change: dict[str, Any], text: str) -> None:
     assert difference(HERE, replace(HERE, **change)).startswith(text)

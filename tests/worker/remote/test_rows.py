@@ -15,25 +15,25 @@ FILL = Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 10, 2, 5)
 DONE = Done(1, (), (), LAYOUT.tail_of(2, 5)[0], 20, 0, 0, 0, 0)
 
 
-def test_the_rows_of_other_jobs_come_back_too() -> None:
+def test_the_rows_of_the_job_come_back_and_no_others() -> None:
     x, _, y = LAYOUT.offsets
     tail = (LAYOUT.tail_of(2, 5)[0], 20)
     assert spans(FILL, DONE, LAYOUT, 0) == [(16, 24), (x + 6, 9), (y + 16, 24), tail]
     assert spans(FILL, replace(DONE, offset=0, size=0), LAYOUT, 0)[-1] == (y + 16, 24)
 
 
-def test_rows_come_back_that_are_not_delivered() -> None:
+def test_nothing_comes_back_where_no_rows_are_delivered() -> None:
     for change in ({"changed": "x"}, {"needs_tail": 9}, {"needs_body": 9}):
         assert spans(FILL, replace(DONE, **change), LAYOUT, 0) == []
     assert spans(replace(FILL, kind=JobKind.TRIAL), DONE, LAYOUT, 0) == []
 
 
-def test_more_than_the_indices_of_rows_that_are_left_comes_back() -> None:
+def test_of_rows_that_are_left_only_the_indices_come_back() -> None:
     compact = replace(FILL, kind=JobKind.COMPACT, first=0, last=10, lost=(3, 4))
     assert spans(compact, DONE, LAYOUT, 0) == [(0, 64)]
 
 
-def test_the_room_of_a_collated_batch_comes_back_with_what_it_takes() -> None:
+def test_of_a_collated_batch_only_what_it_takes_comes_back() -> None:
     layout = slot_layout((), 10, body_bytes=1 << 20)
     body = layout.body_offset
     chunk = pack({"arrays": {"a": ["<f4", [2, 3], body], "b": [["|u1", [5], body + 64]]}})
