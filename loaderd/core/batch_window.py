@@ -97,11 +97,9 @@ class BatchWindow(PlannedBatches):
 
     Attributes:
         shape: How the client cuts an epoch into batches.
-        prefetch: Length of the window.
         new_build: Makes the batch of a slice, in which nothing has been done yet.
         plan: Number of the plan; 0 before the first one.
         taken: Batches of the plan that the trainer has got.
-        items: The batches, in order. Fewer than `prefetch` until `fill` is called.
     """
 
     def __init__(

@@ -37,6 +37,10 @@ class GroupState(SlotOwner):
         window: The batches that members want next; `PlannedBatch.k` is the distance.
         slots: Its slots.
         members: Its sessions.
+        ended: Why nothing more is made for it; "" while something is.
+        gone: No member is left.
+        unplaced: A batch of the window may have no slot.
+        unsaid: A batch may be ready to be announced.
         share_window: A batch is kept for members whose distance to it is smaller.
         placed: Its batches that have a slot, by (segment, slot).
         told: Batches that members were told of.
@@ -268,6 +272,8 @@ class GroupMember(SessionState):
     Attributes:
         group: The group.
         slots: What its client was told of the group's slots.
+        ended: Why nothing more is made for it; "" while something is.
+        gone: The client has left.
         served: When it was last told of a batch: a count of the group's tellings.
     """
 

@@ -12,6 +12,7 @@ from loaderd.core.state import RunningJob, SchedulerState
 from loaderd.core.worker_pace import MOST
 
 LOOKED_AT = 8  # busy workers of which the first to be free is sought: a step's cost is bounded
+BETWEEN_LOOKS_S = 1.0  # a row may have been finished so long before that was seen
 
 
 def left_s(state: SchedulerState, w: PoolWorker, last: int | None = None) -> float | None:
@@ -132,7 +133,8 @@ def _seen_left_s(state: SchedulerState, w: PoolWorker, last: int) -> float | Non
     # in its first job of all it has opened the stream
     if number != first.job.job or stage not in SINGLE or not done_s or not w.proven:
         return None
-    took_s = w.looked_s - w.quiet_s - w.pace.begun_s - w.pace.lag_s
+    seen_s = w.paused_s if w.paused else w.looked_s - w.quiet_s
+    took_s = seen_s - w.pace.begun_s - w.pace.lag_s - BETWEEN_LOOKS_S
     if took_s <= MOST * w.pace.slowness * done_s:
         return None
     work_s = -done_s

@@ -24,6 +24,11 @@ class SessionState(SlotOwner):
 
     Attributes:
         window: Its plan, and the batches of it that come next.
+        slots: Its slots.
+        ended: Why nothing more is made for it; "" while something is.
+        gone: The client has left.
+        unplaced: A batch of the window may have no slot.
+        unsaid: A batch may be ready to be announced.
         failure: The fault it has ended on; it is sent again whenever the client asks.
         seq: Number of the client's latest message.
         waiting: The trainer waits for a batch.

@@ -258,7 +258,7 @@ OFFER = HandoverOffer(7, 100, 50, {}, ["/a.toml"], [3])
     [
         (OFFER, ""),
         (replace(OFFER, configs=["/b.toml"]), "a trainer was given /b.toml, and this daemon serves /a.toml"),
-        (replace(OFFER, protocols=[2, 9]), "a trainer speaks protocol 9, and this daemon 2 to 3"),
+        (replace(OFFER, protocols=[2, 9]), "a trainer speaks protocol 9, and this daemon 2 to 4"),
         (replace(OFFER, streams={"val": {}}), "the config has no stream 'val' any longer"),
     ],
 )  # fmt: skip

@@ -244,7 +244,11 @@ def test_s22_slots_are_filled_ahead_while_the_trainer_computes(site: Site) -> No
     held = next(batches)
     slots = until(
         "five batches ahead",
-        lambda: (s := site.status()["sessions"][0]["slots"])["announced"] == 5 and s,
+        lambda: (
+            (s := site.status()["sessions"][0])["taken"] == 1
+            and s["slots"]["announced"] == 5
+            and s["slots"]
+        ),
     )
     assert slots["leased"] <= 1
     assert "■■■■■" in site.shown()
