@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from loaderd.system import processes
 from loaderd_client import (
     ConfigError,
     Loader,
@@ -305,13 +306,15 @@ def test_an_error_of_a_daemon_that_serves_quotes_its_log(
         assert len(starter) == 13
         batches = iter(loader)
         next(patiently(batches))
-        os.kill(daemon_of(tmp_path), signal.SIGSTOP)
+        daemon = daemon_of(tmp_path)
+        os.kill(daemon, signal.SIGSTOP)
+        until("the stop", lambda: processes.stopped(daemon))  # before it, it may go on
         (tmp_path / "d.sock.log").write_text(log)
         try:
             with pytest.raises(StallError, match=rf"d\.sock\.log says:\n{quoted}$"):
                 list(batches)
         finally:
-            os.kill(daemon_of(tmp_path), signal.SIGCONT)
+            os.kill(daemon, signal.SIGCONT)
         assert len(list(patiently(batches))) > 8
 
 
