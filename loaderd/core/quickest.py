@@ -15,15 +15,17 @@ LOOKED_AT = 8  # busy workers of which the first to be free is sought: a step's 
 BETWEEN_LOOKS_S = 1.0  # a row may have been finished so long before that was seen
 
 
-def left_s(state: SchedulerState, w: PoolWorker, last: int | None = None) -> float | None:
+def left_s(
+    state: SchedulerState, w: PoolWorker, last: int | None = None, *, late: bool = True
+) -> float | None:
     """Seconds until a worker will have answered its jobs.
-
-    One that is late is expected to be late by as much again.
 
     Args:
         state: The tables.
         w: A worker with jobs.
         last: The job that counts as its last one; None: all of them.
+        late: One that is late is expected to be late by as much again. Else it is expected to
+            answer at once.
 
     Returns:
         None if it is unknown what its jobs take.
@@ -34,7 +36,10 @@ def left_s(state: SchedulerState, w: PoolWorker, last: int | None = None) -> flo
         if work_s is None:
             return None
         takes_s = w.pace.takes_s(work_s)
-        total_s += abs(takes_s - (state.now_s - w.pace.begun_s)) if n == 0 else takes_s
+        if n == 0:
+            takes_s -= state.now_s - w.pace.begun_s
+            takes_s = abs(takes_s) if late else max(0.0, takes_s)
+        total_s += takes_s
         if number == last:
             break
     return total_s
@@ -95,7 +100,8 @@ def idle_worker(state: SchedulerState) -> PoolWorker:
 def is_overtaken(state: SchedulerState, w: PoolWorker, running: RunningJob) -> bool:
     """Whether idle workers make the whole batch of a job sooner than its worker does that job.
 
-    The worker is known to be slow, or the status board shows that the rows of this job are.
+    The worker is known to be slow, or the status board shows that the rows of this job are. That it
+    is late with a row tells nothing: it may hang, and would hang the others, too.
 
     Args:
         state: The tables.
@@ -109,10 +115,9 @@ def is_overtaken(state: SchedulerState, w: PoolWorker, running: RunningJob) -> b
     stream, rows = state.streams[build.stream], build.slice.rows
     workers = 1 if build.collated else min(len(idle[min(idle)]), rows)
     each_s = stream.work_s(-(-rows // workers))
-    if min(idle) < w.pace.tier:
-        rest_s = left_s(state, w, running.job.job)
-    else:
-        rest_s = _seen_left_s(state, w, running.job.job)
+    rest_s = _seen_left_s(state, w, running.job.job)
+    if rest_s is None and min(idle) < w.pace.tier:
+        rest_s = left_s(state, w, running.job.job, late=False)
     return each_s is not None and rest_s is not None and quick.pace.takes_s(each_s) < rest_s
 
 

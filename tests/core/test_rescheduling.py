@@ -93,6 +93,18 @@ def test_a_row_that_hangs_behind_quick_ones_is_not_tried_elsewhere() -> None:
     assert harness.jobs() == [late]
 
 
+def test_a_row_that_hangs_in_a_worker_that_was_slower_before_is_not_tried_elsewhere() -> None:
+    """A sample that never returns takes one worker, and not the others of its pool, too."""
+    harness, late = one_late_job()
+    pool = harness.core.state.pool
+    for _ in range(60):
+        pool.measured(2, 1.0, 2.0, harness.now_s)
+    assert pool.workers[2].pace.tier == 1
+    for _ in range(60):
+        harness.look(harness.seen(2, late.first), after_s=1.0)
+    assert harness.jobs() == [late]
+
+
 def test_a_job_that_a_stopped_worker_has_not_begun_is_made_elsewhere() -> None:
     harness = SchedulerHarness(workers=2, ready=False)
     harness.attach(prefetch=1)
