@@ -176,17 +176,22 @@ def test_only_a_text_that_names_a_copy_is_explained() -> None:
     )
 
 
+def opened(tmp_path: Path, stage: StageConfig) -> tuple[str, OpenStreams]:
+    """(a database, streams with one that reads its staged copy)."""
+    path = database(tmp_path / "a.lmdb", 5)
+    streams = OpenStreams([], 0, 1)
+    streams.plan(staged(StreamConfig("t", lmdb=path, stage=stage), Board(), print))
+    return path, streams
+
+
 def test_a_copy_that_is_written_to_ends_the_stream_whatever_is_in_it(
     tmp_path: Path, stage: StageConfig
 ) -> None:
-    path = database(tmp_path / "a.lmdb", 5)
-    streams = OpenStreams([], 0, 1)
-    copied = staged(StreamConfig("t", lmdb=path, stage=stage), Board(), print)
-    streams.plan(copied)
+    path, streams = opened(tmp_path, stage)
     stream = streams.get("t")
     with closing(stream.source):
         assert stream.changed() == ""
-        copy = Path(copied.copies[path])
+        copy = Path(stream.plan.copies[path])
         with copy.open("r+b") as file:
             file.seek(copy.stat().st_size - 1)  # of a value that nobody looks at
             file.write(b"x")
@@ -199,13 +204,10 @@ def test_a_copy_that_is_written_to_ends_the_stream_whatever_is_in_it(
 def test_a_copy_that_is_touched_is_noted_with_its_original(
     tmp_path: Path, stage: StageConfig
 ) -> None:
-    path = database(tmp_path / "a.lmdb", 5)
-    streams = OpenStreams([], 0, 1)
-    copied = staged(StreamConfig("t", lmdb=path, stage=stage), Board(), print)
-    streams.plan(copied)
+    path, streams = opened(tmp_path, stage)
     stream = streams.get("t")
     with closing(stream.source):
-        copy = Path(copied.copies[path])
+        copy = Path(stream.plan.copies[path])
         before = copy.stat().st_ctime_ns
         until("another time", lambda: copy.chmod(0o400) or copy.stat().st_ctime_ns != before)
         assert stream.changed() == ""
