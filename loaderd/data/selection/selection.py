@@ -45,6 +45,12 @@ class SampleSelection:
         """The files that hold its tables."""
         return tuple(path for path in (self.listed, self.ends, self.ranked) if path)
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What is the same on two hosts if both select the same: tables are named by hashes."""
+        named = [os.path.basename(path) for path in (self.listed, self.ends, self.ranked)]
+        return (*named, self.class_counts, self.class_longest)
+
     def files_changed(self) -> bool:
         """Whether a file that was read lies there no longer as it was."""
         return any(file_stamp(path) != stamp for path, stamp in self.files)

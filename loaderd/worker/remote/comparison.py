@@ -38,13 +38,28 @@ def difference(here: StreamInfo, there: StreamInfo) -> str:
     for module in there.code:
         if known.get(module.path, module.digest) != module.digest:
             return f"{module.path} is another file there than here"
-    for name, what in SAME.items():
-        one, other = getattr(here, name), getattr(there, name)
-        if one != other:
-            return f"{what} would be others: {other!r:.100} there, {one!r:.100} here"
+    if text := _found(here, there):
+        return text
+    for one, other in zip(here.sources, there.sources, strict=True):
+        if text := _found(one, other):
+            return f"source {one.stream!r}: {text}"
     if ours[SAMPLES] != theirs[SAMPLES]:
         return (
             "the first samples would be others, with the same versions of all that is known: is "
             "the data the same, and does the code make a sample alike each time (`loaderd check`)?"
+        )
+    return ""
+
+
+def _found(here: StreamInfo, there: StreamInfo) -> str:
+    """What of a stream, or of a source of one, was found to be another."""
+    for name, what in SAME.items():
+        one, other = getattr(here, name), getattr(there, name)
+        if one != other:
+            return f"{what} would be others: {other!r:.100} there, {one!r:.100} here"
+    if here.selection.content != there.selection.content:
+        return (
+            "keys, weights or bucket_by select other samples there than they did here: give both "
+            "hosts the same files, and start the daemon again if they have changed since"
         )
     return ""
