@@ -76,11 +76,6 @@ def connect(address: str, folder: str) -> None:
         raise RayError(f"Ray at {address} is not reachable: {_line(error)}") from None
 
 
-def disconnect() -> None:
-    """Leave the cluster; the actors of this process end."""
-    ray.shutdown()
-
-
 class Actor:
     """An object of a class on another node of the cluster. It ends with this process."""
 

@@ -65,6 +65,7 @@ class ChildWorker:
         self._output, output = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._output, False)
         self._stacks = os.memfd_create("loaderd-stack", os.MFD_CLOEXEC)
+        self._death: Death | None = None
         self._oom_kills = resource_limits.oom_kills()
         with its:
             # copies: it closes them, and a number of ours must not be taken meanwhile
@@ -111,7 +112,15 @@ class ChildWorker:
         return text
 
     def death(self) -> Death:
-        """Wait for its end, which it has begun by closing its socket. Kills it if it does not."""
+        """Wait for its end, which it has begun by closing its socket. Kills it if it does not.
+
+        Who asks again is told the same: its number may be another process's by then.
+        """
+        if self._death is None:
+            self._death = self._end()
+        return self._death
+
+    def _end(self) -> Death:
         if not processes.ended(self._pidfd, GONE_S):
             processes.send_signal(self._pidfd, 9)
             processes.ended(self._pidfd, GONE_S)

@@ -211,9 +211,8 @@ class Proxy:
             raise Lost(f"its answer to job {job.job} is {done!r:.100}")
         if done.changed:
             raise Lost(f"its data is not what it was: {done.changed}")
-        mapped = self._mapped.get(job.segment) if job.kind != JobKind.TRIAL else None
-        if mapped is not None:
-            slot = mapped.slot(job.slot)
+        if job.kind != JobKind.TRIAL:
+            slot = self._mapped[job.segment].slot(job.slot)
             where = spans(job, done, slot.layout, answer.body)
             if [size for _, size in where] != [len(each) for each in answer.rows]:
                 raise Lost(f"its rows of job {job.job} have another size than these have here")
