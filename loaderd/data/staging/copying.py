@@ -134,25 +134,44 @@ class _CopyMaker:
         part = self._folder.file(self._name, PART)
         self._folder.use(self._name, self._locked)
         while not (self._folder.is_trusted(self._name) and self._is_same(copy)):
-            path = copy if os.path.lexists(copy) else part
-            with _open(path) as self._part:
-                take_lock(self._part, self._others)
-                if not is_at(self._part, path):  # who had it before has renamed or removed it
+            with contextlib.ExitStack() as stack:
+                path = self._take(copy, part, stack)
+                if not path:
                     continue
-                with _open(self._folder.file(self._name, SUMS)) as self._sums:
-                    if path == part or not self._is_right():
-                        if os.fstat(self._part).st_nlink > 1:  # what has another name is not ours
-                            os.unlink(path)
-                            continue
-                        self._make(path)
+                self._sums = stack.enter_context(_open(self._folder.file(self._name, SUMS)))
+                if path == part or not self._is_right():
+                    if os.fstat(self._part).st_nlink > 1:  # what has another name is not ours
+                        os.unlink(path)
+                        continue
+                    self._make(path)
                 self._folder.trust(self._name)
                 break
         return copy
 
+    def _take(self, copy: str, part: str, stack: contextlib.ExitStack) -> str:
+        """Open the copy, or else the part, and lock it.
+
+        Returns:
+            Its path; "" if who had it before has renamed or removed it.
+        """
+        there = os.path.lexists(copy)
+        path = copy if there else part
+        try:
+            self._part = stack.enter_context(_open(path, make=not there))
+        except FileNotFoundError:
+            return ""
+        take_lock(self._part, self._others)
+        if not is_at(self._part, path):
+            return ""
+        if not there and os.path.lexists(copy):  # it has become whole meanwhile
+            os.unlink(part)
+            return ""
+        return path
+
     def compare(self, copy: str) -> bool:
         """Whether the copy is right. If not, nobody trusts it any longer."""
         sums = self._folder.file(self._name, SUMS)
-        with _open(copy) as self._part, _open(sums) as self._sums:
+        with _open(copy, make=False) as self._part, _open(sums) as self._sums:
             right = self._is_right()
         if not right:
             self._folder.distrust(self._name)
@@ -160,7 +179,7 @@ class _CopyMaker:
 
     def _is_same(self, copy: str) -> bool:
         """Whether the copy says of itself what the database does."""
-        with _open(copy) as fd, contextlib.suppress(SourceError):
+        with contextlib.suppress(SourceError, FileNotFoundError), _open(copy, make=False) as fd:
             found = replace(read_facts(fd, copy), device=self._facts.device)
             return replace(found, inode=self._facts.inode).content == self._facts.content
         return False
@@ -268,8 +287,8 @@ class _CopyMaker:
 
 
 @contextlib.contextmanager
-def _open(path: str) -> Iterator[int]:
-    fd = open_own(path)
+def _open(path: str, *, make: bool = True) -> Iterator[int]:
+    fd = open_own(path, make=make)
     try:
         yield fd
     finally:

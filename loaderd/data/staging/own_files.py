@@ -14,31 +14,36 @@ from loaderd.system.lock_holder import holder
 
 LOCKED_S = 0.1  # between two tries to get a lock: the kernel has none with a time limit
 FLAGS = (
-    os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOATIME
+    os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOATIME
 )  # reading a copy changes nothing that the system says of it
 
 
-def open_own(path: str) -> int:
-    """Open a file of loaderd's for reading and writing; it is made if there is none.
+def open_own(path: str, *, make: bool = True) -> int:
+    """Open a file of loaderd's for reading and writing.
 
-    Something that loaderd cannot have made (a link, a FIFO, an empty folder) is removed.
+    Something that loaderd cannot have made (a link, a FIFO, an empty folder) gives way to a file.
 
     Args:
         path: Path of the file.
+        make: It is made if there is none.
 
     Returns:
         A descriptor.
 
     Raises:
         SourceError: It cannot be opened; the text says what to do.
+        FileNotFoundError: There is none, and none is made.
     """
     try:
         with contextlib.suppress(FileNotFoundError):
             mode = os.lstat(path).st_mode
             if not stat.S_ISREG(mode):
                 (os.rmdir if stat.S_ISDIR(mode) else os.unlink)(path)
-        return os.open(path, FLAGS, 0o600)
+                make = True
+        return os.open(path, FLAGS | os.O_CREAT * make, 0o600)
     except FileNotFoundError:
+        if not make:
+            raise
         folder = os.path.dirname(path)
         raise SourceError(f"{path}: the folder {folder} was removed; start again") from None
     except OSError as error:

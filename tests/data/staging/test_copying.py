@@ -188,6 +188,43 @@ def test_a_copy_that_was_only_touched_is_compared_and_stays(place: Place) -> Non
     assert not place.told, "it is known now"
 
 
+def seen_before(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+    """Something happens between the look whether there is a copy and its opening."""
+    looked = os.path.lexists
+
+    def lexists(path: str) -> bool:
+        monkeypatch.setattr(os.path, "lexists", looked)
+        found = looked(path)
+        meanwhile()
+        return found
+
+    monkeypatch.setattr(os.path, "lexists", lexists)
+
+
+def test_a_copy_that_another_process_begins_to_make_good_is_not_written_over(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = place.copy()
+    spoil(copy)
+    before = copy.stat().st_ino
+    seen_before(monkeypatch, lambda: copy.rename(copy.with_suffix(".part")))
+    assert place.copy().read_bytes() == place.database.read_bytes()
+    assert copy.stat().st_ino == before, "the other process writes to this file"
+
+
+def test_a_copy_that_another_process_has_just_made_is_not_made_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = place.copy()
+    before = copy.stat().st_ino
+    part = copy.with_suffix(".part")
+    copy.rename(part)
+    seen_before(monkeypatch, lambda: part.rename(copy))
+    place.copy()
+    assert copy.stat().st_ino == before, "the other process reads this file"
+    assert not part.exists()
+
+
 def cut(copy: Path) -> None:
     os.truncate(copy, copy.stat().st_size // 2)
 
