@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loaderd.config.table import Table, key, keys_of
-from loaderd.config.types import Flag, Say, Text, Whole, join, show
+from loaderd.config.types import Flag, Say, Text, Whole, join, port, show
 
 RESOURCES = "a table of Ray's resources with amounts: {CPU = 1}"
 
@@ -43,6 +43,7 @@ class RayConfig:
         Text(
             r"auto|(ray://)?([^:/\s]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}",
             '"auto", "host:port" or "ray://host:port"',
+            port,
         ),
         'The Ray cluster: "auto" for the one that this host belongs to, the "host:port" of its '
         'head, or "ray://host:port" from outside of it.',

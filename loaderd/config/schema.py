@@ -25,14 +25,11 @@ from loaderd.config.types import (
     Whole,
     entry,
     join,
+    port,
     show,
 )
 
 STREAM_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
-
-
-def _port(text: str) -> str:
-    return "" if 0 < int(text.rpartition(":")[2]) < 65536 else "a port is from 1 to 65535"
 
 
 def _elsewhere(word: str) -> str:
@@ -64,7 +61,7 @@ class DaemonConfig:
         None,
     )
     metrics: str | None = key(
-        Text(r"[^:/\s]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}", '"host:port"', _port),
+        Text(r"[^:/\s]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}", '"host:port"', port),
         "Address of the pages: one for people, one for Prometheus, two for health checks. Default: "
         "off.",
         None,

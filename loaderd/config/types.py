@@ -205,6 +205,13 @@ class Text:
         return {"type": "string", "pattern": f"^(?:{self.pattern})$"}
 
 
+def port(address: str) -> str:
+    """What is wrong with the port at the end of an address; "" if nothing is, or it has none."""
+    number = address.rpartition(":")[2]
+    fine = not number.isdecimal() or 0 < int(number) < 65536
+    return "" if fine else "a port is from 1 to 65535"
+
+
 def script(name: str) -> str:
     """What is wrong with the name of something in the script that runs; "" for every other name."""
     if name.partition(":")[0] != "__main__":

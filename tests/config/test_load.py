@@ -349,6 +349,10 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
         ),
         ('[daemon]\nmetrics = "9470"', 'daemon.metrics: "9470" is not "host:port"'),
         ('[daemon]\nmetrics = "a:70000"', 'daemon.metrics: "a:70000": a port is from 1 to 65535'),
+        (
+            '[workers.ray]\naddress = "ray://a:70000"',
+            'workers.ray.address: "ray://a:70000": a port is from 1 to 65535',
+        ),
         ("[daemon]\nallow_uids = [-1]", 'daemon.allow_uids[0]: -1 is not a uid, or "unmapped"'),
         ('[daemon]\nsocket = ""', 'daemon.socket: "" is not a path'),
         (
