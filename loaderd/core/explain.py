@@ -182,10 +182,6 @@ def _no_worker(state: SchedulerState, session: SessionState, now_s: float) -> st
         return f"workers are busy with other sessions' batches ({busy - own} of {busy} jobs)"
     if not busy:
         return "no worker is free"
-    if pool.available.idle:
-        return (
-            "workers that are idle are slow, and a quicker one that is busy will make them sooner"
-        )
     who = f"all {pool.up} workers are" if pool.up > 1 else "the only worker is"
     return f"{who} busy with this session's other rows"
 
