@@ -81,7 +81,7 @@ class BatchBuild:
         apart: Each row runs alone, because a worker that does not die hangs in one of them.
         rescued: It was moved to another slot once, because its job stood behind a slow one.
         step: In a group: its step, counted through all epochs.
-        told: In a group: how many sessions were told of it.
+        told: In a group: how many sessions were told of it, since it was made.
     """
 
     __slots__ = (

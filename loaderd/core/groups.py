@@ -210,6 +210,7 @@ class GroupState(SlotOwner):
         """A batch has no slot any longer."""
         if build.place is not None:
             self.placed.pop((build.place.segment, build.place.slot), None)
+        build.told = 0  # what is made of it next has been made for nobody
         super().wait(build)
 
     # parts of the above

@@ -85,6 +85,22 @@ def test_one_that_is_far_behind_has_its_batches_made_anew_and_the_fast_one_goes_
     harness.take(1)
 
 
+def test_a_batch_that_was_made_anew_is_not_counted_as_made_for_another() -> None:
+    harness = pair(share_window=1)
+    for _ in range(5):
+        harness.take(1)  # the second one is told of two, and wants two more
+    harness.attach(3, group=GROUP, shape=LONG, share_window=1, cursor=Cursor(0, 800, 100))
+    for _ in range(20):
+        harness.take(1)
+        harness.take(3)
+    group = harness.core.state.groups[GROUP]
+    hits = group.hits
+    assert [harness.take(2).start for _ in range(4)] == [0, 8, 16, 24]
+    assert made(harness).count((0, 16)) == 2
+    assert made(harness).count((0, 24)) == 2
+    assert group.hits == hits
+
+
 def test_when_they_meet_they_share_again() -> None:
     harness = pair(share_window=4)
     for _ in range(50):
