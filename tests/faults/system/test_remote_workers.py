@@ -83,7 +83,10 @@ def workshop(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         numbers("shortened", bad=bad, on_error="skip"),
         numbers("deadly", bad={"50": "segfaults", "70": "sleeps"}),
         numbers("large", dataset="large:Rows"),
+        numbers("chosen", keys=str(folder / "keys.txt"), weights=str(folder / "weights.npy")),
     ]
+    np.save(folder / "weights.npy", np.arange(1, 51))
+    (folder / "keys.txt").write_text("".join(f"{n}\n" for n in range(99, 0, -2)))
     (folder / "stage").mkdir()
     (folder / "large.py").write_text(LARGE)
     made = Workshop(folder, plans, ray=nodes.config(resources={"CPU": 1}, stage=True))
@@ -129,6 +132,7 @@ def told(done: Done) -> Any:
         ("replaced", JobKind.FILL),
         ("words", JobKind.FILL),
         ("drawn", JobKind.FILL),
+        ("chosen", JobKind.FILL),
     ],
 )
 def test_the_bytes_of_a_slot_are_those_of_a_local_worker(
@@ -255,6 +259,20 @@ def test_a_node_whose_samples_would_be_others_gets_no_work(nodes: Nodes, tmp_pat
         assert death.boot.startswith(
             f"node {node}: it is refused: stream 'train': the first samples as "
         )
+    finally:
+        shop.close()
+
+
+def test_a_node_that_selects_other_samples_gets_no_work(nodes: Nodes, tmp_path: Path) -> None:
+    """The file of keys was edited since the daemon's start, behind the samples that are compared."""
+    keys = tmp_path / "keys.txt"
+    keys.write_text("".join(f"{n}\n" for n in range(90)))
+    shop = Workshop(tmp_path, [numbers(keys=str(keys))], ray=nodes.config())
+    try:
+        shop.facts("train")
+        keys.write_text("".join(f"{n}\n" for n in (*range(89), 95)))
+        shop.pool.start(1, 0.0, True)
+        assert "keys, weights or bucket_by select other samples there" in shop.death(1).boot
     finally:
         shop.close()
 
