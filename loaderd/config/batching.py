@@ -12,6 +12,23 @@ MOST_MULTIPLE = 1 << 20
 RULE = ("value", "multiple", "mask")
 PAD = 'a table: {input_ids = 0}, or {input_ids = {value = 0, multiple = 8, mask = "mask"}}'
 
+# What `check` refuses, as JSON schema, as far as it can say it.
+SCHEMAS: dict[str, Any] = {
+    "max_tokens": {
+        "anyOf": [{"required": ["bucket_by"]}, {"properties": {"max_tokens": {"const": 0}}}]
+    },
+    "bucket_by": {
+        "properties": {
+            "shuffle": {"type": "boolean"},
+            "weights": False,
+            "repeat": {"const": 1},
+            "epoch_steps": {"const": 0},
+            "tail": {"enum": ["repeat", "drop"]},
+            "max_errors": {"type": "integer"},
+        }
+    },
+}
+
 
 @dataclass(frozen=True, slots=True)
 class PadRules:

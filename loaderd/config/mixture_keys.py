@@ -17,6 +17,18 @@ OWN = (
     "collate", "pad", "ragged", "ragged_as", "share", "share_window", "transforms",
 )  # fmt: skip
 MOST_UNITS = 1 << 31  # of all weights together, as the least whole numbers
+# What `check` refuses, as JSON schema, as far as it can say it.
+SCHEMAS: dict[str, Any] = {
+    "stop": {"properties": {"epoch_steps": {"const": 0}}},
+    "of": {
+        "propertyNames": {"enum": [*OWN]},
+        "properties": {
+            "transforms": {
+                "items": {"properties": {"op": {"enum": sorted(BATCH)}}, "required": ["op"]}
+            }
+        },
+    },
+}
 WEIGHTS = "a table of streams with their weights: {a = 0.7, b = 0.3}"
 
 

@@ -61,7 +61,12 @@ SCHEMAS = {
             {"required": ["group"], "properties": {"split": {"pattern": PERCENTAGES}}},
         ]
     },
-    "classes": {"anyOf": [{"required": ["lmdb"]}, {"properties": {"collate": {"const": "stack"}}}]},
+    "classes": {
+        "anyOf": [
+            {"properties": {"dataset": False}},
+            {"properties": {"collate": {"const": "stack"}}},
+        ]
+    },
     "weights": {"properties": {"shuffle": {"type": "boolean"}}},
 }
 

@@ -10,6 +10,7 @@ from loaderd.config.table import Key, Table
 from loaderd.config.types import Args, Flag, Many, Path, Say, Whole, show
 
 WILD = "*?"  # what makes a path alone a pattern of several
+NO_DATABASE = "[] names no database"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Databases:
         """Text for one path, a tuple for an array; patterns stay as they are."""
         if isinstance(value, list):
             if not value:
-                say("", "[] names no database")
+                say("", NO_DATABASE)
             return Many(Path()).read(value, say)
         if not isinstance(value, str) or not value:
             say("", f"{show(value)} is not a path, nor an array of paths")
@@ -60,6 +61,21 @@ PART = Table(
     },
     database_keys.check,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PartTables:
+    """An array of tables, one for each database; read as a tuple."""
+
+    def read(self, value: Any, say: Say) -> Any:
+        """Each table as PART reads it."""
+        if value == []:
+            say("", NO_DATABASE)
+        return Many(PART).read(value, say)
+
+    def schema(self) -> dict[str, Any]:
+        """An array of at least one."""
+        return {**Many(PART).schema(), "minItems": 1}
 
 
 def as_parts(lmdb: str | tuple[str, ...] | None) -> tuple[PartConfig, ...]:

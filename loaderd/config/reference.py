@@ -12,7 +12,7 @@ from loaderd.config import schema
 from loaderd.config.batching import PadRules
 from loaderd.config.mixture_keys import Weights
 from loaderd.config.op_params import Param
-from loaderd.config.parts import PART, Databases
+from loaderd.config.parts import Databases, PartTables
 from loaderd.config.ray import RAY, RaySection, Resources
 from loaderd.config.table import Key, Table
 from loaderd.config.transform_tables import CALL, Transform
@@ -140,8 +140,6 @@ def type_of(kind: ValueType) -> str:
         return "number of days, 0 or more"
     if isinstance(kind, Choice):
         return " or ".join(f'`"{word}"`' for word in kind.words)
-    if kind == Many(PART):
-        return "tables with `lmdb`, `layout`, `layout_args` and the keys of a layout"
     if isinstance(kind, Many):
         return f"array: {type_of(kind.kind)}"
     if isinstance(kind, Transform):
@@ -152,6 +150,7 @@ def type_of(kind: ValueType) -> str:
         return "table of fields, each with a number or `{value, multiple, mask}`"
     names = {
         Databases: "path, or array of paths",
+        PartTables: "tables with `lmdb`, `layout`, `layout_args` and the keys of a layout",
         Size: "size in bytes",
         Path: "path",
         Args: "table",

@@ -13,7 +13,7 @@ from typing import Any
 
 from loaderd.config import batching, database_keys, mixture_keys, order_keys
 from loaderd.config.decode_modes import MAX_PIXELS, DecodeModes
-from loaderd.config.parts import PART, Databases, PartConfig
+from loaderd.config.parts import Databases, PartConfig, PartTables
 from loaderd.config.staging import StageConfig
 from loaderd.config.table import key
 from loaderd.config.transform_tables import Transform, TransformConfig
@@ -59,7 +59,7 @@ class StreamConfig:
         None,
     )
     parts: tuple[PartConfig, ...] = key(
-        Many(PART),
+        PartTables(),
         "Databases instead of lmdb, each with a layout of its own: lmdb, layout, layout_args, "
         "and the keys that describe a database of another project.",
         (),

@@ -17,15 +17,20 @@ CONDITIONS: dict[str, Any] = {
     "dependentRequired": {
         "stop": ["of"],
         "dataset_args": ["dataset"],
-        "layout_args": ["layout"],
         "ragged_as": ["ragged"],
-        "max_tokens": ["bucket_by"],
         "group": ["split_by"],
     },
     "dependentSchemas": {
         **database_keys.SCHEMAS,
         **order_keys.SCHEMAS,
+        **mixture_keys.SCHEMAS,
+        **batching.SCHEMAS,
         "layout": database_keys.ON_DATABASES,
+        "layout_args": {
+            **database_keys.ON_DATABASES,
+            "required": ["layout"],
+            "properties": {"layout": {"pattern": ":"}},
+        },
         "pad": {"properties": {"collate": {"const": "stack"}}},
         "ragged": {"properties": {"collate": {"const": "stack"}}},
         "empty": {
@@ -68,8 +73,6 @@ def check(given: Mapping[str, Any], say: Say) -> None:
             'needs lmdb = "path" or dataset = "pkg.module:Class"'
             + "; it has transforms alone: is its name that of the stream you mean?" * alone,
         )
-    if given.get("parts") == []:
-        say("parts", "[] names no database")
     for name in ("layout", "layout_args"):
         if name in given and not {"lmdb", "parts"} & given.keys():
             say(name, f"{show(given[name])}: goes with lmdb, which is not set")

@@ -215,8 +215,14 @@ VALUES = st.sampled_from(
         "{block = 2}",
         '[{op = "hflip"}]',
         '["unmapped"]',
+        '"key"',
+        '"skip"',
+        '"short"',
+        "{block = 1}",
+        '[{lmdb = "b"}]',
     ]
 )
+SOURCE = '[streams.block]\nlmdb = "b"\n'  # what a mixture {block = 2} is of
 
 
 def lines(table: Table) -> st.SearchStrategy[str]:
@@ -231,8 +237,38 @@ def lines(table: Table) -> st.SearchStrategy[str]:
 def test_parser_and_schema_agree_on_whatever_is_written_with_the_known_words(
     daemon: str, workers: str, stream: str
 ) -> None:
-    text = f"[daemon]\n{daemon}[workers]\n{workers}[streams.s]\n{stream}"
+    text = f"[daemon]\n{daemon}[workers]\n{workers}{SOURCE}[streams.s]\n{stream}"
     assert parses(text) == fits(text), text
+
+
+@pytest.mark.parametrize(
+    ("stream", "good"),
+    [
+        ("parts = []", False),
+        ("of = {block = 2}", True),
+        ('of = {block = 2}\nsplit = "0%:5%"', False),
+        ('of = {block = 2}\ntransforms = [{op = "hflip"}]', False),
+        ('of = {block = 2}\ntransforms = [{call = "a:b"}]', False),
+        ('of = {block = 2}\nstop = "all"\nepoch_steps = 5', False),
+        ('of = {block = 2}\nstop = "all"\nepoch_steps = 0', True),
+        ('lmdb = "x"\nmax_tokens = 0', True),
+        ('lmdb = "x"\nmax_tokens = 8', False),
+        ('lmdb = "x"\nbucket_by = "n"\nmax_tokens = 8', True),
+        ('lmdb = "x"\nbucket_by = "n"\nshuffle = {block = 8}', False),
+        ('lmdb = "x"\nbucket_by = "n"\nweights = "w.npy"', False),
+        ('lmdb = "x"\nbucket_by = "n"\nrepeat = 2', False),
+        ('lmdb = "x"\nbucket_by = "n"\nepoch_steps = 2', False),
+        ('lmdb = "x"\nbucket_by = "n"\ntail = "short"', False),
+        ('lmdb = "x"\nbucket_by = "n"\nmax_errors = 0.5', False),
+        ('lmdb = "x"\nlayout = "raw"\nlayout_args = {a = 1}', False),
+        ('lmdb = "x"\nlayout = "a:b"\nlayout_args = {a = 1}', True),
+        ('parts = [{lmdb = "b"}]\nclasses = "c.txt"\ncollate = "a:b"', True),
+        ('dataset = "a:b"\nclasses = "c.txt"\ncollate = "a:b"', False),
+    ],
+)
+def test_parser_and_schema_agree_on_what_goes_together(stream: str, good: bool) -> None:
+    text = f"{SOURCE}[streams.s]\n{stream}\n"
+    assert (parses(text), fits(text)) == (good, good)
 
 
 def tables(table: Table, shape: dict[str, Any]) -> list[tuple[str, Key, dict[str, Any]]]:
