@@ -146,7 +146,7 @@ class Session:
             limits: How long to wait for it. None: not at all.
 
         Returns:
-            The batch, or None if it is not here and `limits` is None.
+            The batch. None if `limits` is None, and it is not here or the session has just ended.
 
         Raises:
             SessionEnded: The daemon is gone.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from loaderd_wire.errors import ProtocolError
-from loaderd_wire.limits import MAX_ROWS
+from loaderd_wire.limits import MAX_SLOTS
 from loaderd_wire.messages import Descriptor, Released, Segment
 from loaderd_wire.records import quick
 
@@ -121,7 +121,7 @@ class SlotLedger:
         if slots and slots.added:
             return
         each, named = self._slots_each, len(slots.taken) if slots else 0
-        least, most = (named, MAX_ROWS) if self._shared else (each, each)
+        least, most = (named, MAX_SLOTS) if self._shared else (each, each)
         if segment.segment < self._current or not least <= segment.slots <= most:
             raise ProtocolError(f"{segment} came after segment {self._current} of {each} slots")
         if slots is None:
@@ -145,7 +145,7 @@ class SlotLedger:
             slots = SegmentSlots(0 if self._shared else self._slots_each)
             self.segments[batch.segment] = slots
         if slots and self._shared and not slots.added:
-            slots.resize(min(batch.slot + 1, MAX_ROWS))  # how many there are is not known yet
+            slots.resize(min(batch.slot + 1, MAX_SLOTS))  # how many there are is not known yet
         if slots is None or batch.slot >= len(slots.taken) or batch.generation < 1:
             raise ProtocolError(
                 f"segment {batch.segment} slot {batch.slot} generation {batch.generation} can't be"

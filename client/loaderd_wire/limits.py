@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MAX_INT = 1 << 62  # of any whole number in a message or a config; so of a seed
 MAX_ROWS = 1 << 20  # of a batch; as many as a stamp of the status board can count
+MAX_SLOTS = 1 << 20  # of a segment
 MAX_PREFETCH = 1024  # finished batches ahead of the trainer
 MAX_RANKS = 1 << 31  # of one job
 

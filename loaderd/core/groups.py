@@ -21,7 +21,7 @@ from loaderd.core.group_window import GroupWindow
 from loaderd.core.histogram import Histogram
 from loaderd.core.jobs import Done, Job
 from loaderd.core.sessions import SessionState
-from loaderd.core.shared_slots import MemberSlots, SharedSlots
+from loaderd.core.shared_slots import MemberSlots, SharedSlots, more_slots
 from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.slots import ANNOUNCED, FILLING, READY
 from loaderd_wire.messages import Descriptor, Progress, Released, Segment
@@ -110,9 +110,9 @@ class GroupState(SlotOwner):
         build.told += 1
 
     def lag_of(self, member: GroupMember) -> int | None:
-        """Batches by which a member is behind the one that is furthest; None without a plan."""
-        steps = [each.step for each in self.members if each.window.items]
-        return max(steps) - member.step if member.window.items else None
+        """Batches by which a member is behind the furthest; None without a plan, or once ended."""
+        going_on = [each for each in self.members if each.window.items and not each.ended]
+        return max(each.step for each in going_on) - member.step if member in going_on else None
 
     def step_of(self, cursor: Cursor) -> int:
         """Number of a step, counted through all epochs."""
@@ -173,7 +173,7 @@ class GroupState(SlotOwner):
 
     def slots_needed(self) -> int:
         """How many slots a larger segment must have: room for one more that is far from others."""
-        return max(super().slots_needed(), len(self.members)) + self.window.prefetch + 2
+        return more_slots(len(self.members), super().slots_needed(), self.window.prefetch)
 
     def not_grown(self, now_s: float) -> list[GroupMember]:
         """There is no memory for a larger segment. More slots are asked for again, after a while.

@@ -36,7 +36,9 @@ def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
     Its trainer waits for it, another worker is idle, and its batch was not moved before. And one of
     these holds: idle workers are so much quicker that they make the whole batch sooner; the job has
     not begun, and stands behind a slow job, or its worker is stopped; the worker is on another host
-    and does not move, while one of this host is idle. Only in the case of a job that has not begun
+    and does not move, while one of this host is idle. This last rule is there for hosts whose disk
+    hangs: a good sample must not be blamed for it. A sample that hangs itself then costs a worker
+    here, too. Only in the case of a job that has not begun
     its batch stays where it is if the worker has begun another job of it.
 
     Args:

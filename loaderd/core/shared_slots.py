@@ -10,6 +10,17 @@ from loaderd_wire.messages import Descriptor, Released, Segment
 MOST_TOLD = 2  # batches that a client is told of and has not given back: it keeps no more slots
 
 
+def more_slots(clients: int, slots: int, prefetch: int) -> int:
+    """How many slots a larger segment has: room for one more client that is far from others.
+
+    Args:
+        clients: How many there are.
+        slots: What the segment has.
+        prefetch: Batches that a client wants at a time.
+    """
+    return max(clients, slots) + prefetch + 2
+
+
 class SharedSlots(SessionSlots):
     """Who uses each slot of a group.
 

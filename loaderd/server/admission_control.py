@@ -259,7 +259,7 @@ class AdmissionControl:
         if peer.ended:
             return  # found out just now, and nothing has been made for it yet
         warnings = self._warnings(hello.stream, stream, admitted)
-        self._registry.register(peer, hello, stream, admitted, warnings)
+        self._registry.register(peer, hello, stream, admitted, warnings, group)
 
     def _warnings(
         self, name: str, stream: OpenedStream, admitted: AdmittedStream

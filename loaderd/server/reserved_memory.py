@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from loaderd.server.admission import SPARE_SLOTS, AdmittedStream, OpenedStream, sized
+from loaderd.core.shared_slots import more_slots
+from loaderd.server.admission import AdmittedStream, OpenedStream, sized
 from loaderd_wire.messages import Segment
 
 
@@ -55,12 +56,12 @@ class ReservedMemory:
         """What one more session makes necessary: a segment with more slots, or None.
 
         Each session keeps a slot, and there must be one to make batches in. The scheduler asks for
-        more slots then (`SharedSlots.crowded`).
+        more slots one session earlier (`SharedSlots.crowded`), but goes on if there is no memory.
         """
         sessions, has = len(self.sessions) + 1, self.segment
         if sessions < has.slots:
             return None
-        slots = sessions + self.admitted.prefetch + SPARE_SLOTS
+        slots = more_slots(sessions, has.slots, self.admitted.prefetch)
         tail, body = has.tail_row_bytes, has.body_bytes
         return self.larger(slots, has.segment, tail_row_bytes=tail, body_bytes=body)
 

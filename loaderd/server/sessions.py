@@ -103,6 +103,7 @@ class SessionRegistry:
         stream: OpenedStream,
         admitted: AdmittedStream,
         warnings: tuple[str, ...],
+        memory: ReservedMemory | None,
     ) -> None:
         """Give a client the memory of its group, or begin to reserve some.
 
@@ -114,8 +115,8 @@ class SessionRegistry:
             stream: Where that comes from.
             admitted: What it gets.
             warnings: For its user.
+            memory: That of those with whom it shares its batches, if there are any (`group_for`).
         """
-        memory = self.group_for(hello.stream, admitted)
         if new := memory is None:
             memory = ReservedMemory(
                 self._number(), hello.stream, stream, admitted, admitted.segment

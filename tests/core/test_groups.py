@@ -203,6 +203,17 @@ def test_a_bad_sample_is_told_to_each_of_them() -> None:
     assert [batch.filled for batch in batches] == [7, 7]
 
 
+def test_one_that_has_ended_is_not_the_furthest() -> None:
+    harness = pair()
+    for _ in range(8):
+        harness.take(1)
+    assert [session.lag for session in harness.core.snapshot().sessions] == [0, 8]
+    harness.core.state.sessions[1].end("no memory")
+    assert [session.lag for session in harness.core.snapshot().sessions] == [None, 0]
+    harness.core.state.sessions[2].end("no memory")
+    assert [session.lag for session in harness.core.snapshot().sessions] == [None, None]
+
+
 def test_a_batch_that_outgrows_its_slot_is_made_again_for_all() -> None:
     harness = SchedulerHarness(samples=8 * 200)
     for session in (1, 2):

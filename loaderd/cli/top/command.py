@@ -23,9 +23,9 @@ def run(args: argparse.Namespace) -> int:
     with Follower(path, picture, args.interval) as follower:
         if plain:
             return _blocks(follower)
-        from loaderd.cli.top.screen import show  # with rich
+        from loaderd.cli.top import screen  # with rich
 
-        return show(follower)
+        return screen.show(follower)
 
 
 def _blocks(follower: Follower) -> int:
