@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from loaderd_client import ranks
+from loaderd_client import config_keys, ranks
 from loaderd_client.endpoint import Endpoint
 from loaderd_wire.errors import ConfigError
 from loaderd_wire.hints import few, nearest
@@ -50,6 +50,7 @@ INSTEAD = {
     "in_order": "leave it out: batches always come in order",
     "snapshot_every_n_steps": "leave it out: state_dict() is exact after every step",
     "num_replicas": "use world_size=",
+    "share": "use shared=, or set [streams.NAME] share in the daemon's config",
     "transform": "set [[streams.NAME.transforms]] in the daemon's config",
 }
 DEVICE = re.compile(r"auto|(cpu|cuda|xpu|mps)(:[0-9]{1,3})?")
@@ -210,15 +211,20 @@ def _stream(stream: Any, source: Endpoint) -> str:
 
 def _strangers(others: dict[str, object]) -> None:
     for name, value in others.items():
-        if name in INSTEAD:
-            raise ConfigError(f"{name}={value!r}: not an argument of Loader; {INSTEAD[name]}")
-        else:
-            known = [f.name for f in fields(LoaderOptions)] + ["mesh"]
-            near = nearest(name, known)
-            raise ConfigError(
-                f"{name}={value!r}: no such argument; "
-                + (f"did you mean {near}=?" if near else f"known are {', '.join(known)}")
-            )
+        table = config_keys.table_of(name)
+        instead = INSTEAD.get(name, f"set {table} {name} in the daemon's config" if table else "")
+        if instead:
+            raise ConfigError(f"{name}={value!r:.80}: not an argument of Loader; {instead}")
+        known = [f.name for f in fields(LoaderOptions)] + ["mesh"]
+        near = nearest(name, [*known, *config_keys.every_key()])
+        hint = (
+            f"known are {', '.join(known)}"
+            if near is None
+            else f"did you mean {near}=?"
+            if near in known
+            else f"did you mean {near} in {config_keys.table_of(near)} of the daemon's config?"
+        )
+        raise ConfigError(f"{name}={value!r:.80}: no such argument; {hint}")
 
 
 def _whole(name: str, value: Any, low: int, high: int, also: str = "") -> int:
