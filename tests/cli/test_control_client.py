@@ -38,9 +38,8 @@ def listen() -> Iterator[Listen]:
 
 
 @pytest.fixture
-def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run_folder(run_base: Path) -> Path:
     """Where the daemons of this user have their sockets."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     folder = Path(paths.run_folder(os.environ, os.getuid()))
     folder.mkdir(mode=0o700)
     return folder

@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 
+from pathlib import Path
+
 import pytest
 
 from loaderd.cli.serve import prepared
@@ -19,12 +21,12 @@ from loaderd.config import load
 from loaderd_testing.cli_harness import DEADLINE_S, Place
 
 
-def test_the_ready_line_names_socket_streams_and_workers(place: Place) -> None:
+def test_the_ready_line_names_socket_streams_and_workers(place: Place, run_base: Path) -> None:
     place.serve(place.config(args="n = 40", stream="split = '0%:50%'"))
     (line,) = [line for line in place.log("config.toml").splitlines() if "ready: " in line]
     assert re.search(
-        rf"ready: {place.folder}/run/loaderd/config-[0-9a-f]{{8}}\.sock; streams train \(20\); 2 "
-        rf"workers event=ready socket={place.folder}/run/loaderd/config-\S+\.sock workers=2$",
+        rf"ready: {run_base}/loaderd/config-[0-9a-f]{{8}}\.sock; streams train \(20\); 2 "
+        rf"workers event=ready socket={run_base}/loaderd/config-\S+\.sock workers=2$",
         line,
     )
 

@@ -86,11 +86,9 @@ def test_without_an_argument_the_only_live_daemon_is_meant(place: Place) -> None
     assert "is gone" in place.cli("drain").stderr
 
 
-def test_a_daemon_that_still_starts_is_alive_but_not_ready(place: Place) -> None:
+def test_a_daemon_that_still_starts_is_alive_but_not_ready(place: Place, run_base: Path) -> None:
     place.serve(place.config(args="gate = 'open'"), ready=False)
-    starting = until(
-        "the socket", lambda: next(iter(Path(place.folder, "run", "loaderd").glob("*.sock")), None)
-    )
+    starting = until("the socket", lambda: next(iter((run_base / "loaderd").glob("*.sock")), None))
     assert "starting" in place.cli("status", str(starting), code=3).stdout
     assert "starting" in place.cli("status", str(starting), "--alive").stdout
     (place.folder / "open").touch()

@@ -69,7 +69,9 @@ def gone(temporary: Path) -> bool:
     return not processes(str(temporary)) and not list(temporary.iterdir())
 
 
-def test_the_loader_alone_is_measured_and_nothing_is_left(place: Place, temporary: Path) -> None:
+def test_the_loader_alone_is_measured_and_nothing_is_left(
+    place: Place, temporary: Path, run_base: Path
+) -> None:
     facts = json.loads(place.cli("bench", place.config(), "--seconds", "0.5", "--json").stdout)
     assert facts["loaderd"].keys() >= FIGURES
     assert all(facts["loaderd"][name] > 0 for name in FIGURES)
@@ -94,7 +96,7 @@ def test_the_loader_alone_is_measured_and_nothing_is_left(place: Place, temporar
     assert facts["versions"]["loaderd"]
     assert "dataloader" not in facts
     until("everything of it to be gone", lambda: gone(temporary))
-    assert not (place.folder / "run" / "loaderd").exists()
+    assert not (run_base / "loaderd").exists()
 
 
 def test_the_same_stream_in_a_dataloader_is_measured_beside_it(

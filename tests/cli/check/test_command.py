@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,13 +124,15 @@ def test_a_stream_that_no_trainer_could_be_served_with_is_not_fine(place: Place)
     assert "[daemon] memory is" in place.cli("check", "config.toml", code=1).stdout
 
 
-def test_so_many_samples_as_asked_for_are_made_and_no_socket_is_left(place: Place) -> None:
+def test_so_many_samples_as_asked_for_are_made_and_no_socket_is_left(
+    place: Place, run_base: Path
+) -> None:
     """Nor a process, as after every test."""
     config = place.config(stream="drop_last = true")
     text = place.cli("check", config, "--samples", "5").stdout
     assert "fine      5 of 40" in text
     assert "BAD" not in text
-    assert not (place.folder / "run" / "loaderd").exists()
+    assert not (run_base / "loaderd").exists()
 
 
 def test_all_streams_are_checked_and_the_worst_decides(place: Place) -> None:
