@@ -28,5 +28,14 @@ def one_line(text: str) -> str:
     return plain(text).replace("\n", "\\n")
 
 
+def plain_json(text: str) -> str:
+    """JSON that says the same, with its own escapes for control characters, but for newlines.
+
+    Args:
+        text: JSON. Outside of its strings there are no other such characters.
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loaderd.cli.exit_codes import FINE, NO_START, CommandError, need
-from loaderd.cli.output import show
+from loaderd.cli.output import show, show_json
 from loaderd.cli.status import field, size
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     except SourceError as error:
         raise CommandError(str(error), NO_START) from error
     if args.json:
-        print(json.dumps(found if len(found) > 1 else found[0], indent=2, ensure_ascii=False))
+        show_json(found if len(found) > 1 else found[0])
     else:
         show("\n".join(_several(found) if len(found) > 1 else _lines(found[0])))
     return FINE

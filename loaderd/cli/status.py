@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 from loaderd.cli import control_client
 from loaderd.cli.exit_codes import FAULT, FINE, NO_START, CommandError
+from loaderd.cli.output import show_json
 from loaderd.core.snapshot import GroupSnapshot, SessionSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.data import native_library
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit code of `loaderd status`: FAULT if the daemon has failed, NO_START while it starts."""
     status = fetch(control_client.target(args.target))
     if args.json:
-        print(json.dumps(as_plain(status), indent=2, ensure_ascii=False))
+        show_json(as_plain(status))
     else:
         colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         print("\n".join(lines(status, columns(), colours)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
 import signal
@@ -17,7 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need, need_proc
-from loaderd.cli.output import tell
+from loaderd.cli.output import show, show_json, tell
 from loaderd_wire.hints import counted
 from loaderd_wire.paths import too_long
 
@@ -109,9 +108,10 @@ def run(args: argparse.Namespace) -> int:
                 _say(f"torch's DataLoader, {args.seconds:g} s")
                 theirs.append(processes.dataloader(settings, plan, workers, args.seconds, PREFETCH))
     facts = _facts(plan, workers, args.seconds, ours, theirs)
-    print(
-        json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(_lines(facts))
-    )
+    if args.json:
+        show_json(facts)
+    else:
+        show("\n".join(_lines(facts)))
     return FINE
 
 

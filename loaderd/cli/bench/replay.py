@@ -7,7 +7,6 @@ out again and again. The user starts the training script beside it.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from loaderd.cli import status
 from loaderd.cli.exit_codes import FINE, NO_START, CommandError
-from loaderd.cli.output import tell
+from loaderd.cli.output import show, show_json, tell
 from loaderd.core.verdict import WAITS, need_text
 
 if TYPE_CHECKING:
@@ -83,11 +82,10 @@ def run(settings: Config, args: argparse.Namespace) -> int:
             NO_START,
         )
     limits = list(found.values())
-    print(
-        json.dumps([asdict(each) for each in limits], indent=2)
-        if args.json
-        else "\n".join(line for each in limits for line in lines(each))
-    )
+    if args.json:
+        show_json([asdict(each) for each in limits])
+    else:
+        show("\n".join(line for each in limits for line in lines(each)))
     return FINE
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
-from loaderd.cli.output import tell
+from loaderd.cli.output import show_json, tell
 from loaderd.cli.parser import PAGE_AT_OUTPUT
 from loaderd.cli.status import size
 from loaderd.core.jobs import Stage
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         described[row]["drawn"] = words
     facts = _facts(args, plan.name, seed, shape, cursor, part, described)
     if args.json:
-        print(json.dumps(facts, indent=2, ensure_ascii=False))
+        show_json(facts)
     if sheet or page:
         from loaderd.cli.preview.panels import PanelMaker
 
