@@ -10,7 +10,6 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +22,7 @@ from loaderd.cli.top.page import View, page
 
 REDRAW_S = 1.0  # at least so often: seconds go on, and a window may have another size
 ENDING = (signal.SIGTERM, signal.SIGHUP)
+PAUSING = (signal.SIGTSTP, signal.SIGCONT)  # the terminal is somebody else's meanwhile
 SIGNALLED = 128  # an exit code above it is that of a signal
 KEYS = {
     "\x1b[A": "up",
@@ -91,44 +91,88 @@ class Keyboard:
 def show(follower: Follower) -> int:
     """Draw the page until the user leaves it, or a signal asks for the end.
 
+    A signal that stops it, as Ctrl-Z sends, finds the terminal as it was before. When it goes on,
+    it draws again.
+
     Args:
         follower: Knows the daemon.
 
     Returns:
         The exit code.
     """
-    console = Console(file=sys.stdout, highlight=False)
     view = View()
-    signals: list[int] = []
+    with _Signals() as signals:
+        while True:
+            view = _draw(follower, view, signals)
+            if view is None:
+                return FINE
+            if ending := [number for number in signals.noted if number in ENDING]:
+                return SIGNALLED + ending[0]
+            signals.pause()
+
+
+def _draw(follower: Follower, view: View, signals: _Signals) -> View | None:
+    """Draw until a signal comes. Returns what is wanted then, None if the user has left."""
+    console = Console(file=sys.stdout, highlight=False)
     with (
-        _noted(signals),
         Keyboard(sys.stdin.fileno()) as keyboard,
         Live(console=console, screen=True, auto_refresh=False, transient=True) as live,
     ):
-        while not signals:
+        while not signals.noted:
             size = os.get_terminal_size(sys.stdout.fileno())
             drawn = page(follower.picture, view, size.columns, size.lines, time.monotonic())
             live.update(drawn, refresh=True)
-            ready, _, _ = select.select([follower.fd, *keyboard.fds], [], [], REDRAW_S)
+            watched = [follower.fd, signals.fd, *keyboard.fds]
+            ready, _, _ = select.select(watched, [], [], REDRAW_S)
             if follower.fd in ready:
                 follower.seen()
             for key in keyboard.keys() if keyboard.fd in ready else ():
                 if key == "quit":
-                    return FINE
+                    return None
                 view = view.after(key, follower.picture.status)
                 if view.stack and key == "stack":
                     follower.ask_stack(view.worker)
-    return SIGNALLED + signals[0]
+    return view
 
 
-@contextlib.contextmanager
-def _noted(signals: list[int]) -> Iterator[None]:
-    """Note signals that ask for the end, instead of ending at once with the terminal as it is."""
-    before = {
-        number: signal.signal(number, lambda number, _: signals.append(number)) for number in ENDING
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+class _Signals:
+    """Notes signals that end or stop it, which would leave the terminal as it is then.
+
+    Use as a context manager.
+
+    Attributes:
+        noted: Their numbers, the first one first.
+        fd: Readable as soon as there are any.
+    """
+
+    def __init__(self) -> None:
+        self.noted: list[int] = []
+        self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        for number in (*ENDING, *PAUSING):
+            if signal.getsignal(number) is not signal.SIG_IGN or number in ENDING:
+                self._before[number] = signal.signal(number, self._note)
+        self._woken_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._woken_before)
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+        os.close(self.fd)
+        os.close(self._write_fd)
+
+    def pause(self) -> None:
+        """Stop, if a signal has asked for that, until another one lets it go on."""
+        if signal.SIGTSTP in self.noted:
+            signal.signal(signal.SIGTSTP, self._before[signal.SIGTSTP])
+            signal.raise_signal(signal.SIGTSTP)  # this thread stops before it returns
+            signal.signal(signal.SIGTSTP, self._note)
+        self.noted = [number for number in self.noted if number in ENDING]
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.fd, 4096)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.noted.append(number)

@@ -68,7 +68,7 @@ class Daemon:
 class Terminal:
     """A pty with `loaderd top` in it."""
 
-    def __init__(self, target: Path, columns: int, lines: int) -> None:
+    def __init__(self, target: Path, columns: int, lines: int, *before: str) -> None:
         self.screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
         self._fd, inner = pty.openpty()
@@ -81,17 +81,27 @@ class Terminal:
         self.inner = inner
         self.raw = bytearray()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "loaderd", "top", str(target), "--interval", "0.1"],
+            [*before, sys.executable, "-m", "loaderd", "top", str(target), "--interval", "0.1"],
             stdin=inner, stdout=inner, stderr=inner, start_new_session=True, env=environment,
         )  # fmt: skip
 
     def shows(self, text: str) -> None:
         def there() -> bool:
-            if select.select([self._fd], [], [], 0.05)[0]:
-                self._feed()
+            self.fed()
             return any(text in line for line in self.screen.display)
 
         until(f"{text!r} on the screen", there)
+
+    def fed(self) -> bool:
+        """Draw what has come by now; always true."""
+        if select.select([self._fd], [], [], 0.05)[0]:
+            self._feed()
+        return True
+
+    def is_as_it_was(self) -> None:
+        assert self.raw.rfind(b"\x1b[?1049l") > self.raw.rfind(b"\x1b[?1049h")  # the first screen
+        assert self.raw.rfind(b"\x1b[?25h") > self.raw.rfind(b"\x1b[?25l")  # with its cursor
+        assert termios.tcgetattr(self.inner) == self.before
 
     def _feed(self) -> None:
         data = os.read(self._fd, 1 << 16)
@@ -104,13 +114,11 @@ class Terminal:
     def end(self) -> int:
         code = None
         while code is None:
-            if select.select([self._fd], [], [], 0.05)[0]:
-                self._feed()
+            self.fed()
             code = self.process.poll()
         while select.select([self._fd], [], [], 0)[0]:
             self._feed()
-        assert self.raw.rfind(b"\x1b[?1049l") > self.raw.rfind(b"\x1b[?1049h")  # the first screen
-        assert termios.tcgetattr(self.inner) == self.before
+        self.is_as_it_was()
         return code
 
     def close(self) -> None:
@@ -176,6 +184,51 @@ def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(
         terminal.shows("q quit")
         os.kill(terminal.process.pid, number)
         assert terminal.end() == 128 + number
+    finally:
+        terminal.close()
+
+
+# a shell of which the terminal is; it gives a job that has stopped another turn for each line
+SHELL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+jobs = '"$@"; while [ $? -gt 128 ]; do echo it has "stopped"; read line; fg >/dev/null; done'
+os.execvp("sh", ["sh", "-mc", jobs, "sh", *sys.argv[1:]])
+"""
+
+
+def test_ctrl_z_gives_the_terminal_back_and_it_draws_again_when_it_goes_on(
+    tmp_path: Path, daemon: Daemon
+) -> None:
+    terminal = Terminal(tmp_path / "d.sock", 80, 24, sys.executable, "-c", SHELL)
+    try:
+        terminal.shows("q quit")
+        terminal.type("s")
+        for _ in range(2):
+            terminal.shows("sample (by seconds)")
+            terminal.type("\x1a")
+            terminal.shows("it has stopped")
+            terminal.is_as_it_was()
+            terminal.screen.reset()
+            terminal.type("\n")
+        terminal.shows("sample (by seconds)")
+        terminal.type("q")
+        assert terminal.end() == 0
+    finally:
+        terminal.close()
+
+
+def test_one_that_was_stopped_by_force_draws_again(tmp_path: Path, daemon: Daemon) -> None:
+    terminal = Terminal(tmp_path / "d.sock", 80, 24)
+    try:
+        terminal.shows("q quit")
+        os.kill(terminal.process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED)
+        drawn = len(terminal.raw)
+        os.kill(terminal.process.pid, signal.SIGCONT)
+        until("the screen", lambda: terminal.fed() and b"\x1b[?1049h" in terminal.raw[drawn:])
+        terminal.type("q")
+        assert terminal.end() == 0
     finally:
         terminal.close()
 
