@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from loaderd.core.actions import Action, DumpStack, KillWorker
 from loaderd.core.events import WorkerObservation
-from loaderd.core.jobs import Stage, importing, same
+from loaderd.core.jobs import Stage, importing, same, unstamp
 from loaderd.core.pool import WorkerPool
 from loaderd.core.pool_worker import PoolWorker, WorkerState
 
@@ -96,7 +96,11 @@ class Deadlines:
                 continue
             moved, still = not same(one.word, w.word), one.paused or one.starved
             passed = 0.0 if still else now_s - w.looked_s
+            own = 0.0 if still else now_s - max(w.looked_s, w.pace.begun_s)
             imported = passed if importing(one.word) or importing(w.word) else 0.0
+            if moved and unstamp(one.word)[:2] != w.stamp[:2]:
+                w.rows_s = w.job_s
+            w.job_s += own
             if one.paused and not w.paused:
                 w.paused_s = now_s
             w.word, w.key, w.paused, w.looked_s = one.word, one.key, one.paused, now_s

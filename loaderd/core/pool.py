@@ -168,7 +168,7 @@ class WorkerPool:
         """
         w = self.workers[worker]
         if not w.jobs:
-            w.moved()
+            w.next_job()
             w.looked_s = w.pace.begun_s = now_s
         w.jobs.append(job)
         self.available.sort(w)
@@ -187,7 +187,7 @@ class WorkerPool:
         if job not in w.jobs:
             raise ValueError(f"worker {worker} ({w.life.value}) answers job {job}, it has {w.jobs}")
         w.jobs.remove(job)
-        w.moved()
+        w.next_job()
         w.paused, w.proven = False, True
         if w.pool_slot >= 0:
             if w.remote:

@@ -36,6 +36,10 @@ class PoolWorker:
         quiet_s: Seconds for which the word has been the same while it had a job, or was to end.
             Time in which it was stopped does not count.
         import_s: How many of these it imported modules.
+        job_s: Seconds for which it has been at its first job, as far as looks have shown. Time in
+            which it was stopped, or the loop was starved, does not count.
+        rows_s: How many of these had passed by the look before the one that showed it at its row
+            first: the rows before that one took as long at least.
         looked_s: When it was last looked at.
         paused: A signal or a debugger has stopped it.
         paused_s: Since when.
@@ -65,6 +69,8 @@ class PoolWorker:
     key: str = ""
     quiet_s: float = 0.0
     import_s: float = 0.0
+    job_s: float = 0.0
+    rows_s: float = 0.0
     looked_s: float = 0.0
     paused: bool = False
     paused_s: float = 0.0
@@ -93,6 +99,11 @@ class PoolWorker:
     def job(self) -> int:
         """The job that it runs; 0 if it has none."""
         return self.jobs[0] if self.jobs else 0
+
+    def next_job(self) -> None:
+        """It begins another job, or has none."""
+        self.job_s = self.rows_s = 0.0
+        self.moved()
 
     def moved(self) -> None:
         """It has begun something new: no limit has been passed any longer."""

@@ -138,8 +138,7 @@ def _seen_left_s(state: SchedulerState, w: PoolWorker, last: int) -> float | Non
     # in its first job of all it has opened the stream
     if number != first.job.job or stage not in SINGLE or not done_s or not w.proven:
         return None
-    seen_s = w.paused_s if w.paused else w.looked_s - w.quiet_s
-    took_s = seen_s - w.pace.begun_s - w.pace.lag_s - BETWEEN_LOOKS_S
+    took_s = w.rows_s - w.pace.lag_s - BETWEEN_LOOKS_S
     if took_s <= MOST * w.pace.slowness * done_s:
         return None
     work_s = -done_s

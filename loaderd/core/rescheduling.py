@@ -38,8 +38,9 @@ def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
     not begun, and stands behind a slow job, or its worker is stopped; the worker is on another host
     and does not move, while one of this host is idle. This last rule is there for hosts whose disk
     hangs: a good sample must not be blamed for it. A sample that hangs itself then costs a worker
-    here, too. Only in the case of a job that has not begun
-    its batch stays where it is if the worker has begun another job of it.
+    here, too. Only in the case of a job that has not begun its batch stays where it is if the
+    worker has begun another job of it. What stands behind comes before the first job: that may
+    hang, and would hang the other worker, too.
 
     Args:
         state: The tables.
@@ -52,7 +53,7 @@ def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
     number, _, stage = w.stamp
     begins = not w.paused or (w.jobs[0] == number and stage is not Stage.IDLE)
     begun = state.jobs[w.jobs[0]].build if begins else None
-    for job in w.jobs:
+    for job in reversed(w.jobs):
         running = state.jobs[job]
         if _may_move(running) and (
             elsewhere

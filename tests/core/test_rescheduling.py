@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from loaderd.core.actions import KillWorker, RetireWorker
 from loaderd.core.events import WorkerObservation, WorkerReady
-from loaderd.core.jobs import Job
+from loaderd.core.jobs import Job, Stage
 from loaderd_testing.scheduler_harness import SchedulerHarness, done
 
 
@@ -91,6 +95,61 @@ def test_a_row_that_hangs_behind_quick_ones_is_not_tried_elsewhere() -> None:
     for _ in range(60):
         harness.look(harness.seen(2, late.first + 1), after_s=1.0)
     assert harness.jobs() == [late]
+
+
+@pytest.mark.parametrize("how", ["stopped", "starved"])
+def test_a_row_that_hangs_while_its_time_does_not_count_makes_the_rows_before_it_no_slower(
+    how: str,
+) -> None:
+    harness, late = one_late_job()
+    harness.look(harness.seen(2, late.first + 1), after_s=0.1)
+    hangs = harness.seen(2, late.first + 1)
+    uncounted = replace(hangs, paused=how == "stopped", starved=how == "starved")
+    for _ in range(30):
+        harness.look(uncounted, after_s=1.0)
+        harness.look(hangs, after_s=0.25)
+    assert harness.jobs() == [late]
+
+
+def test_what_a_row_that_hangs_took_before_makes_the_rows_before_it_no_slower() -> None:
+    harness, late = one_late_job()
+    harness.look(harness.seen(2, late.first + 1), after_s=0.1)
+    for _ in range(30):
+        harness.look(harness.seen(2, late.first + 1), after_s=1.0)
+    for _ in range(30):
+        harness.look(harness.seen(2, late.first + 1, Stage.DECODE), after_s=1.0)
+    assert harness.jobs() == [late]
+
+
+def test_what_stands_behind_a_job_that_may_hang_is_made_elsewhere_before_that_job_is() -> None:
+    """Else its row hangs in the last idle worker, and nobody makes what the other trainer needs."""
+    harness = SchedulerHarness(workers=2, sample_timeout_s=1000.0, ready=False)
+    harness.make = lambda job: done(job, seconds=0.1 * (job.last - job.first))
+    harness.attach(1, prefetch=2)
+    harness.attach(2, prefetch=2)
+    harness.step(WorkerReady(1))
+    while [job.start for job in harness.sent[1]] != [8, 8]:
+        harness.work(1)
+    assert (harness.take(1).k, harness.take(2).k) == (0, 0)  # both trainers wait for batch 1
+    hangs, behind = harness.sent[1]
+    harness.look(harness.seen(1, hangs.first), after_s=10.0)
+    stands = harness.seen(1, hangs.first + 1)
+    harness.look(stands, after_s=0.0)  # slow, as the row shows that it has finished
+    harness.step(WorkerReady(2))
+    while harness.sent[2]:
+        harness.work(2)
+    harness.look(stands, after_s=0.0)
+    jobs = harness.core.state.jobs
+    (again,) = harness.sent[2]
+    assert jobs[again.job].build is jobs[behind.job].build
+    while harness.sent[2]:
+        harness.work(2)
+    assert harness.take(jobs[behind.job].owner.session).k == 1
+    while harness.sent[2]:
+        harness.work(2)
+    harness.look(stands, after_s=0.0)
+    (again,) = harness.sent[2]
+    assert jobs[again.job].build is jobs[hangs.job].build
 
 
 def test_a_row_that_hangs_in_a_worker_that_was_slower_before_is_not_tried_elsewhere() -> None:
