@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -11,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loaderd.core.jobs import unstamp
-from loaderd.engine.channel import Channel, pair
+from loaderd.engine.channel import Channel, ChannelClosed, pair
 from loaderd.engine.launch import BOOT, environment
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.system import processes, resource_limits
@@ -19,6 +21,8 @@ from loaderd.system import processes, resource_limits
 GONE_S = 2.0  # what a worker gets to end after it has closed its socket
 STACK_S, STACK_LOOK_S = 0.25, 0.02  # for its stacks to come; from one look to the next
 MAX_STACK = 60_000
+# ends a group of processes when the other end of its standard input is closed without a word
+GUARD = "exec 3<&0; (read -r _ <&3 || kill -s KILL -- -{group}) &"
 MAX_OUTPUT = 64 << 10  # of what it prints, at once
 
 
@@ -46,7 +50,7 @@ class Death:
 class ChildWorker:
     """The process and what connects this one with it: a socket, a status board, a pipe, a file.
 
-    It dies with the thread that made it.
+    It dies with the thread that made it, and what it has started dies with it, whoever is killed.
 
     Attributes:
         channel: For messages.
@@ -83,6 +87,24 @@ class ChildWorker:
             os.close(fd)
         # Our child, and not reaped: this is its pidfd and no other's.
         self._pidfd = os.pidfd_open(self._process.pid)
+        self._guard = self._guarded()
+
+    def receive(self) -> object:
+        """Wait for its next message.
+
+        Raises:
+            ChannelClosed: It has closed its socket, or is dead. A process that its C code has
+                forked may still have the socket then.
+        """
+        poll = select.poll()
+        for fd in (self.channel.fileno(), self._pidfd):
+            poll.register(fd, select.POLLIN)
+        if self._pidfd in dict(poll.poll()):
+            self.channel.sock.setblocking(False)  # for what it had said before
+        received = self.channel.receive()
+        if received is None:
+            raise ChannelClosed("it is dead")
+        return received[0]
 
     def look(self) -> tuple[int, str]:
         """(word, key) of its line on the status board."""
@@ -127,6 +149,9 @@ class ChildWorker:
         word, key = self.look()
         # Not reaped before: its number still is its group's.
         processes.kill_unreaped_group(self._process.pid)
+        with contextlib.suppress(BrokenPipeError):  # somebody has killed it
+            os.write(self._guard, b"\n")
+        os.close(self._guard)
         code = self._process.wait(GONE_S)
         return Death(
             status=-code if code < 0 else code << 8,
@@ -136,6 +161,26 @@ class ChildWorker:
             stack=self._written(),
             output=self.printed(),
         )
+
+    def _guarded(self) -> int:
+        """Have a process end the worker's group should this process end first, as Ray ends actors.
+
+        It is no child of this process, for Ray kills those.
+
+        Returns:
+            The descriptor on which it waits. A line says that there is nothing left to end.
+        """
+        told, guard = os.pipe2(os.O_CLOEXEC)
+        subprocess.run(
+            ["/bin/sh", "-c", GUARD.format(group=self._process.pid)],
+            stdin=told,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            check=True,
+        )
+        os.close(told)
+        return guard
 
     def _written(self) -> str:
         return os.pread(self._stacks, MAX_STACK, 0).decode("utf-8", "replace")

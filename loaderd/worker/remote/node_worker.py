@@ -160,12 +160,12 @@ class NodeWorker:
     def _exchange(self, orders: Sequence[object], *, asks: bool) -> Answer:
         """Send orders, and return what is said up to the answer, if they ask for one."""
         assert self._child is not None
-        channel, said = self._child.channel, list[bytes]()
+        said = list[bytes]()
         try:
             for order in orders:
                 self._send(order)
-            while asks and (received := channel.receive()) is not None:
-                message = received[0]
+            while asks:
+                message = self._child.receive()
                 if isinstance(message, Doing):
                     self._doing = message.text
                     continue
@@ -183,9 +183,10 @@ class NodeWorker:
         assert self._child is not None
         words = list[bytes]()
         with contextlib.suppress(ChannelClosed):
-            while (received := self._child.channel.receive()) is not None:
-                if isinstance(received[0], WorkerFault):
-                    words.append(ORDERS.encode(received[0]))
+            while True:
+                message = self._child.receive()
+                if isinstance(message, WorkerFault):
+                    words.append(ORDERS.encode(message))
         return words
 
     def _send(self, order: object) -> None:
