@@ -18,13 +18,10 @@ from typing import Any
 import ray
 from ray import exceptions
 
+from loaderd.system.code_folder import CannotTravel, left_behind
+
 REACH_S = 5.0  # to open a connection to the head of a cluster
-LARGE = 16 << 20  # bytes of a file that does not travel: it is data, and not code
 MOST_CHARACTERS = 300  # of what Ray says
-MOST_FILES = 20_000  # of a folder that travels
-# what does not travel, in the words of .gitignore
-NO_CODE = ["*.mdb", "*.lmdb", "*.log", "*.sock", "*.bad.jsonl", ".git", "__pycache__"]
-NO_CODE += [".venv", "venv", "node_modules", ".*_cache"]
 CLIENT = "ray://"  # of an address for processes that are outside of the cluster
 LOOK = "look"  # the group of methods that are answered while another one runs
 
@@ -61,7 +58,10 @@ def connect(address: str, folder: str) -> None:
     check_address(address)
     env: dict[str, Any] = {}
     if folder:
-        env = {"working_dir": folder, "excludes": [*NO_CODE, *_large_files(folder)]}
+        try:
+            env = {"working_dir": folder, "excludes": left_behind(folder)}
+        except CannotTravel as error:
+            raise RayError(str(error)) from None
     # of a client that is gone (ray://), its actors are kept for so many seconds
     os.environ.setdefault("RAY_CLIENT_RECONNECT_GRACE_PERIOD", "5")
     try:
@@ -140,30 +140,6 @@ def paths() -> list[str]:
     """Where an actor's process looks for modules, without what Ray has added for itself."""
     own = os.path.dirname(ray.__file__) + os.sep
     return [path for path in map(str, sys.path) if not path.startswith(own)]
-
-
-def _large_files(folder: str) -> list[str]:
-    """The large files below a folder, as .gitignore names them.
-
-    Raises:
-        RayError: There are too many files.
-    """
-    large: list[str] = []
-    count = 0
-    for at, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in NO_CODE]
-        count += len(files)
-        if count > MOST_FILES:
-            raise RayError(
-                f"{folder} has more than {MOST_FILES:,} files, and travels to other nodes with the "
-                "user's code: put the config into a folder of its own, with the code beside it"
-            )
-        for name in files:
-            path = os.path.join(at, name)
-            with contextlib.suppress(OSError):
-                if os.lstat(path).st_size > LARGE:
-                    large.append("/" + os.path.relpath(path, folder))
-    return large
 
 
 def _cause(error: Exception) -> str:

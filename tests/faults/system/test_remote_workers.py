@@ -277,6 +277,20 @@ def test_a_node_that_selects_other_samples_gets_no_work(nodes: Nodes, tmp_path: 
         shop.close()
 
 
+def test_a_folder_that_is_not_only_code_travels(nodes: Nodes, tmp_path: Path) -> None:
+    """Ray alone would follow the links for ever, wait at the pipe, and stop at the name."""
+    for name in ("me", "you"):
+        (tmp_path / name).symlink_to(".")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / os.fsdecode(b"\xff.txt")).touch()
+    shop = Workshop(tmp_path, [numbers()], ray=nodes.config())
+    try:
+        shop.facts("train")
+        start(shop, 1)
+    finally:
+        shop.close()
+
+
 def test_a_node_that_becomes_slow_holds_up_no_batch(nodes: Nodes, tmp_path: Path) -> None:
     """It does nothing any more, and is not late by `sample_timeout_s` before the end."""
     site = Site(tmp_path)
