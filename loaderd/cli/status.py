@@ -17,6 +17,7 @@ from loaderd.cli.output import show_json
 from loaderd.core.snapshot import GroupSnapshot, SessionSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.data import native_library
+from loaderd.server.status import copies_told
 from loaderd.server.status_report import (
     DaemonStatus,
     MemoryStatus,
@@ -172,6 +173,8 @@ def _streams(streams: Mapping[str, StreamStatus]) -> Iterator[str]:
             yield f"{name:<{wide}}  {samples}  batch {stream.batch_size}{speed}"
             yield f"{'':<{wide}}  {fields}"
         yield f"{'':<{wide}}  {stream.data}"
+        if found is not None and found.copies:
+            yield f"{'':<{wide}}  {copies_told(found.copies)}"
         stage_s = progress.stage_s if progress is not None else {}
         if time_spent := sum(stage_s.values()):
             shares = ", ".join(

@@ -7,8 +7,9 @@ import platform
 from loaderd import __version__
 from loaderd.config.load import Config
 from loaderd.data import native_library
-from loaderd.engine.messages import StreamInfo
+from loaderd.server.admission import OpenedStream
 from loaderd.server.pool_limits import PoolLimits
+from loaderd.server.status import copies_of, copies_told
 from loaderd.system import resource_limits
 from loaderd.system.logs import WriteLog
 from loaderd_wire.hints import counted, few
@@ -43,14 +44,16 @@ def tell_start(log: WriteLog, config: Config, limits: PoolLimits, memory: int) -
     )
 
 
-def tell_stream(log: WriteLog, name: str, found: StreamInfo) -> None:
+def tell_stream(log: WriteLog, name: str, stream: OpenedStream) -> None:
     """Log what opening a stream has found.
 
     Args:
         log: The log.
         name: Of the stream.
-        found: What was found.
+        stream: What was found, and where it is read.
     """
+    found = stream.facts
+    copies = copies_told(copies_of(stream.plan))
     fields = [
         f"{spec.name} {spec.dtype[1:]} {list(spec.shape)}" if spec.kind == "array" else spec.name
         for spec in found.specs
@@ -60,7 +63,7 @@ def tell_stream(log: WriteLog, name: str, found: StreamInfo) -> None:
         "info",
         "stream_opened",
         f"stream {name!r}: {found.samples:,} samples of {found.total:,}, layout {found.layout}, "
-        f"fields {', '.join(fields[:MOST_FIELDS])}{more}",
+        f"fields {', '.join(fields[:MOST_FIELDS])}{more}{', ' if copies else ''}{copies}",
         stream=name,
         samples=found.samples,
     )

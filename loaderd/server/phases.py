@@ -215,7 +215,7 @@ class Serving(_Accepting):
         gc.freeze()
         banner.tell_start(parts.log, parts.config, parts.limits, parts.budget.memory)
         for name, stream in parts.catalog.opened.items():
-            banner.tell_stream(parts.log, name, stream.facts)
+            banner.tell_stream(parts.log, name, stream)
         self._tell_ready()
         parts.startup.end()
         parts.ready_pipe.tell("ready")
@@ -236,7 +236,7 @@ class Serving(_Accepting):
             parts.log("error", "stream_failed", text, stream=name)
             admission.not_opened(name, StreamFailedError(text))
         else:
-            banner.tell_stream(parts.log, name, catalog.opened[name].facts)
+            banner.tell_stream(parts.log, name, catalog.opened[name])
             parts.dispatcher.step(StreamOpened(catalog.rules(name)))
             admission.opened(name)
 

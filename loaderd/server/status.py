@@ -19,6 +19,8 @@ from loaderd.server.status_report import (
 )
 from loaderd_wire.hints import few
 
+MOST_COPIES = 3  # that are named in words
+
 
 def stream_faults(faults: Mapping[str, str]) -> str:
     """What is wrong with each stream, as text.
@@ -54,7 +56,10 @@ def stream(
         fields = tuple(
             FieldStatus(spec.name, spec.dtype, spec.shape, spec.kind) for spec in found.facts.specs
         )
-        opened = OpenedStatus(found.facts.samples, found.facts.total, found.facts.layout, fields)
+        facts = found.facts
+        opened = OpenedStatus(
+            facts.samples, facts.total, facts.layout, fields, copies_of(found.plan)
+        )
     return StreamStatus(
         plan.data_name,
         plan.batch_size,
@@ -63,6 +68,19 @@ def stream(
         opened,
         progress,
     )
+
+
+def copies_of(plan: StreamConfig) -> dict[str, str]:
+    """Path of each database of an opened stream that was copied -> path of its copy."""
+    return {path: copy for each in (plan, *plan.sources) for path, copy in each.copies.items()}
+
+
+def copies_told(copies: Mapping[str, str]) -> str:
+    """That a stream is read from copies, in words; "" if it is not."""
+    if not copies:
+        return ""
+    which = "its staged copy" if len(copies) == 1 else "staged copies"
+    return f"read from {which} {few(copies.values(), MOST_COPIES)}"
 
 
 def workers(inside: SchedulerSnapshot, engine: EngineStatus) -> tuple[WorkerStatus, ...]:

@@ -64,12 +64,14 @@ class OpenedStatus:
         total: Samples of its data.
         layout: How the samples lie in the database; "dataset" for user code.
         fields: Fields of a sample, after the transforms.
+        copies: Path of each database that is read from a copy (`[daemon] stage`) -> of the copy.
     """
 
     samples: int
     total: int
     layout: str
     fields: tuple[FieldStatus, ...]
+    copies: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,23 @@ def test_a_running_daemon_is_shown_and_drained(place: Place) -> None:
     assert "no daemon is running at" in place.cli("status", "config.toml", code=3).stderr
 
 
+def test_a_stream_that_is_read_from_a_copy_says_so(place: Place) -> None:
+    place.pack(place.images(), "db")
+    (place.folder / "local").mkdir()
+    (place.folder / "c.toml").write_text(
+        "[daemon]\nstage = 'local'\n[streams.photos]\nlmdb = 'db'\nbatch_size = 2"
+    )
+    place.serve("c.toml")
+    copies = place.status("c.toml")["streams"]["photos"]["copies"]
+    assert list(copies) == [f"{place.folder}/db"]
+    (copy,) = copies.values()
+    assert copy.startswith(f"{place.folder}/local/")
+    told = f"{place.folder}/db\n          read from its staged copy {copy}\n"
+    assert told in place.cli("status", "c.toml").stdout
+    (line,) = [line for line in place.log("c.toml").splitlines() if "event=stream_opened" in line]
+    assert f", read from its staged copy {copy} event" in line
+
+
 def test_a_socket_names_the_daemon_as_well_as_its_config(place: Place) -> None:
     place.serve(place.config())
     path = place.status("config.toml")["socket"]

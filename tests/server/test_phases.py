@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from loaderd.config.schema import DaemonConfig, WorkersConfig
+from loaderd.config.stream import StreamConfig
 from loaderd.core.events import Drain, StreamOpened, WorkerReady
 from loaderd.core.streams import StreamRules
 from loaderd.server.phases import Draining, Opening, Phase, Serving
@@ -101,7 +102,8 @@ class Stage:
             self.catalog.faults[name] = fault
         else:
             self.catalog.opened[name] = SimpleNamespace(
-                facts=SimpleNamespace(samples=10, total=10, layout="loaderd", specs=())
+                plan=StreamConfig(name),
+                facts=SimpleNamespace(samples=10, total=10, layout="loaderd", specs=()),
             )
         self.phase.stream_answered(name)
 

@@ -44,7 +44,7 @@ STATUS = DaemonStatus(
             8,
             True,
             "",
-            OpenedStatus(1000, 1200, "loaderd", (FieldStatus("x", "<f4", (3, 4), "array"),)),
+            OpenedStatus(1000, 1200, "loaderd", (FieldStatus("x", "<f4", (3, 4), "array"),), {"/d": "/c"}),
             StreamSnapshot(
                 "raise", (5,), 0.01, {"read": 2.0}, 2, "SIGKILL", 30, 4096,
                 {name: Durations((0.001, 1.0), (3, 4, 1), 40.5) for name in ("wait", "batch", "read", "decode", "transform", "write")},
@@ -105,7 +105,7 @@ def test_the_keys_that_scripts_read_stay_what_they_are() -> None:
         "restarts", "schedule_s", "sessions", "socket", "state", "status_version", "streams", "turns", "verdict", "version", "workers",
     ]  # fmt: skip
     assert sorted(plain["streams"]["train"]) == [
-        "batch_size", "batches", "bytes", "data", "deaths", "durations", "failed", "fields", "last_death", "layout", "on_error", "opened", "row_s", "samples", "sessions",
+        "batch_size", "batches", "bytes", "copies", "data", "deaths", "durations", "failed", "fields", "last_death", "layout", "on_error", "opened", "row_s", "samples", "sessions",
         "stage_s", "total",
     ]  # fmt: skip
     assert sorted(plain["sessions"][0]) == [
