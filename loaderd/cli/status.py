@@ -17,7 +17,7 @@ from loaderd.cli.output import show_json
 from loaderd.core.snapshot import GroupSnapshot, SessionSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.data import native_library
-from loaderd.server.status import copies_told
+from loaderd.server.status import copies_told, node_of
 from loaderd.server.status_report import (
     DaemonStatus,
     MemoryStatus,
@@ -101,14 +101,13 @@ def lines(status: DaemonStatus, width: int, colours: bool) -> Iterator[str]:
             "failed",
         )
     if status.verdict is not None:
-        wrapped = textwrap.wrap(status.verdict.text, max(20, width - LABEL))
-        for n, part in enumerate(wrapped):
-            yield paint(f"{'verdict' if n == 0 else '':<{LABEL}}{part}", "bold")
+        for line in _whole("verdict", status.verdict.text, width):
+            yield paint(line, "bold")
     if status.pool is not None and status.pool.sizing is not None:
         why = f": {status.pool.sizing}" if status.pool.sizing else ""
         yield paint(f'pool     {counted(status.pool.wanted_workers, "worker")} by "auto"{why}')
     if status.pool is not None and status.pool.remote is not None:
-        yield paint(f"remote   {status.pool.remote.text}")
+        yield from map(paint, _whole("remote", status.pool.remote.text, width))
     if status.memory is not None:
         yield paint(f"memory   {_bar(status.memory)}")
     for title, rows in (
@@ -125,6 +124,12 @@ def lines(status: DaemonStatus, width: int, colours: bool) -> Iterator[str]:
             yield from (paint("  " + row) for row in rows[:SHOWN])
             if len(rows) > SHOWN:
                 yield paint(f"  and {len(rows) - SHOWN} more (--json has all)", "dim")
+
+
+def _whole(label: str, text: str, width: int) -> Iterator[str]:
+    """A text in as many lines as it takes."""
+    for n, part in enumerate(textwrap.wrap(text, max(20, width - LABEL))):
+        yield f"{'' if n else label:<{LABEL}}{part}"
 
 
 class _Paint:
@@ -263,6 +268,8 @@ def _workers(workers: tuple[WorkerStatus, ...]) -> Iterator[str]:
         pid = (
             f"pid {worker.process.pid}" if worker.process is not None and worker.process.pid else ""
         )
+        node = node_of(worker)
+        pid += f"  node {node}" if node else ""
         if not w.jobs:
             doing = f"  {w.doing}  {w.seconds:.1f} s" if w.doing else ""
             yield f"{w.worker:>3}  {'idle' if w.state == 'up' else w.state:<8}  {pid}{doing}"

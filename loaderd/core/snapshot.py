@@ -135,6 +135,7 @@ class WorkerSnapshot:
         seconds: For how long it has been doing that.
         doing: What its start is busy with; "" once it is ready.
         stack: The stack of its threads, if it was asked for; "" else.
+        remote: It is, or will be, on another host.
     """
 
     worker: int
@@ -147,6 +148,7 @@ class WorkerSnapshot:
     seconds: float
     doing: str
     stack: str
+    remote: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,4 +318,5 @@ def _worker(state: SchedulerState, w: PoolWorker, now_s: float) -> WorkerSnapsho
         seconds=round(explain.busy_s(w, now_s), 3) if busy or w.paused or w.doing else 0.0,
         doing=w.doing if starting else "",
         stack=stack_dumps.of(w),
+        remote=w.remote,
     )

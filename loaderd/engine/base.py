@@ -27,6 +27,7 @@ class ProcessStatus:
         process: Its state, such as "ready".
         place: Index of its place on the status board.
         anon_bytes: Anonymous memory; 0 if it is not alive.
+        node: Name of the host of the worker that it stands for, once that is ready; "" else.
     """
 
     name: str
@@ -34,6 +35,7 @@ class ProcessStatus:
     process: str
     place: int
     anon_bytes: int
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,13 @@ class Doing:
 
 @dataclass(frozen=True, slots=True)
 class WorkerBooted:
-    """User code is imported, `init` has run."""
+    """User code is imported, `init` has run.
+
+    Attributes:
+        node: Name of the other host where it is; "" for this one.
+    """
+
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

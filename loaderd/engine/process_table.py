@@ -272,4 +272,6 @@ class ProcessTable:
 
 def _status_of(child: WorkerProcess) -> ProcessStatus:
     anon_bytes = processes.anonymous_bytes(child.pid) if child.alive and child.pid else 0
-    return ProcessStatus(child.name, child.pid, child.state.value, child.place, anon_bytes)
+    return ProcessStatus(
+        child.name, child.pid, child.state.value, child.place, anon_bytes, child.node
+    )

@@ -55,6 +55,7 @@ class WorkerProcess:
         doing_s: Since when.
         remote: It stands for a worker on another host.
         reached: It has reached the other hosts.
+        node: Name of the host where it is ready, if it stands for one elsewhere; "" else.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class WorkerProcess:
         self.doing = ""
         self.doing_s = 0.0
         self._seat = seat
-        self.remote, self.reached = seat is not None, False
+        self.remote, self.reached, self.node = seat is not None, False, ""
         self._session = 0
         self._pidfd = -1
         self._pipes: WorkerPipes | None = None
@@ -333,7 +334,7 @@ class WorkerProcess:
         elif isinstance(message, WorkerBooted):
             if self.was_ready:
                 raise ProtocolError("a second Ready")
-            self.was_ready = True
+            self.was_ready, self.node = True, message.node if self.remote else ""
             # Its first words can overtake the fork server's: then the pidfd has not come yet.
             if self.state == ProcessState.BOOTING:
                 self._ready()

@@ -100,6 +100,11 @@ def _daemon(status: DaemonStatus) -> Iterator[Metric]:
 def _workers(status: DaemonStatus) -> Iterator[Metric]:
     states = Counter("busy" if each.work.jobs else each.work.state for each in status.workers)
     yield _by_label(GaugeMetricFamily, "workers", "workers by state", "state", states)
+    remote = status.pool.remote if status.pool is not None else None
+    if remote is not None:
+        wanted = "workers that there may be on other hosts"
+        yield _gauge("remote_workers_wanted", wanted, remote.wanted)
+        yield _gauge("remote_workers", "workers on other hosts that are at work", remote.up)
     taken = sum(each.process.anon_bytes for each in status.workers if each.process is not None)
     yield _gauge("worker_memory_bytes", "anonymous memory of all workers", taken)
     yield _gauge("jobs", "jobs that workers have and have not answered", status.jobs)

@@ -88,6 +88,13 @@ def workers(inside: SchedulerSnapshot, engine: EngineStatus) -> tuple[WorkerStat
     return tuple(WorkerStatus(work, engine.workers.get(work.worker)) for work in inside.workers)
 
 
+def node_of(worker: WorkerStatus) -> str:
+    """Name of the other host that a worker is on, "?" until it is ready there; "" for this one."""
+    if not worker.work.remote:
+        return ""
+    return (worker.process.node if worker.process is not None else "") or "?"
+
+
 def stream_counts(streams: Iterable[tuple[str, int]]) -> str:
     """Streams with their samples, as "train (1437), val (360)"."""
     return few([f"{name} ({count})" for name, count in streams])

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from loaderd_client import Loader, StreamFailedError
 from loaderd_testing.cli_harness import DEADLINE_S, Place, until
 from loaderd_wire import codec
 from loaderd_wire.messages import Report, Starting
+from server.test_status_report import STATUS as FULL
 
 
 def test_a_running_daemon_is_shown_and_drained(place: Place) -> None:
@@ -300,6 +302,22 @@ def test_the_lines_tell_who_waits_for_what() -> None:
         "train  epoch 1  'k' (index 3)  decode: ValueError: x",
     ):
         assert said in text, said
+
+
+REMOTE = replace(FULL, quarantine=None)
+
+
+def test_workers_of_other_hosts_are_marked_with_their_node_also_when_they_are_idle() -> None:
+    text = "\n".join(lines(REMOTE, 200, False))
+    assert "remote   32 remote workers, 1 at work: node far-8: it is refused\n" in text
+    assert "\n    3  idle      pid 14  node far-7\n" in text
+    assert "\n    4  starting    node ?" in text
+    assert "1  busy      pid 12  train" in text
+
+
+def test_what_keeps_workers_of_other_hosts_from_work_is_never_cut() -> None:
+    shown = " ".join(line.removeprefix("remote").strip() for line in lines(REMOTE, 40, False))
+    assert "32 remote workers, 1 at work: node far-8: it is refused" in shown
 
 
 def test_the_verdict_is_never_cut() -> None:

@@ -40,7 +40,7 @@ def values(name: str) -> dict[tuple[str, ...], float]:
 def test_the_numbers_come_from_the_status() -> None:
     assert values("session_batches") == {("train",): 30, ("val",): 0}
     assert values("sessions_waiting") == {(): 1}
-    assert values("workers") == {("busy",): 1, ("starting",): 1}
+    assert values("workers") == {("busy",): 1, ("starting",): 2, ("up",): 1}
     assert values("stream_failed") == {("train",): 0, ("val",): 1}
     assert values("memory_segment_bytes") == {(): 1 << 28}
     assert values("worker_memory_bytes") == {(): 5}
@@ -50,6 +50,14 @@ def test_the_numbers_come_from_the_status() -> None:
     assert values("verdict") == {("1", "5", "train", "read-bound"): 1}
     assert values("epoch_left_seconds") == {("1", "5", "train"): 24.2}
     assert values("build_info").popitem()[0][1] == "1"
+
+
+def test_workers_of_other_hosts_are_told_of_where_there_are_to_be_any() -> None:
+    assert values("remote_workers_wanted") == {(): 32}
+    assert values("remote_workers") == {(): 1}
+    assert STATUS.pool is not None
+    here = metrics.text(replace(STATUS, pool=replace(STATUS.pool, remote=None)))
+    assert "loaderd_remote_workers" not in here
 
 
 def test_a_group_is_told_of_and_how_far_its_sessions_are_behind() -> None:

@@ -9,7 +9,13 @@ import pytest
 
 from loaderd.core.assessment import Rates
 from loaderd.core.histogram import Durations
-from loaderd.core.snapshot import GroupSnapshot, SessionSnapshot, StreamSnapshot, WorkerSnapshot
+from loaderd.core.snapshot import (
+    GroupSnapshot,
+    RemoteSnapshot,
+    SessionSnapshot,
+    StreamSnapshot,
+    WorkerSnapshot,
+)
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import ForkServerStatus, ProcessStatus
 from loaderd.server.status_report import (
@@ -78,10 +84,18 @@ STATUS = DaemonStatus(
         WorkerStatus(
             WorkerSnapshot(2, "starting", (), None, None, None, "", 0.0, "importing torch", "")
         ),
+        WorkerStatus(
+            WorkerSnapshot(3, "up", (), None, None, None, "", 0.0, "", "", remote=True),
+            ProcessStatus("remote worker 3", 14, "ready", 2, 0, "far-7"),
+        ),
+        WorkerStatus(
+            WorkerSnapshot(4, "starting", (), None, None, None, "", 0.0, "", "", remote=True)
+        ),
     ),
     pool=PoolStatus(
         ForkServerStatus(11, True, False),
         (ProcessStatus("probe of stream val", 13, "ready", 1, 0),),
+        remote=RemoteSnapshot(32, 1, 1, "32 remote workers, 1 at work: node far-8: it is refused"),
     ),
     memory=MemoryStatus(1 << 30, 1 << 28),
     quarantine=QuarantineStatus("/q", 1, ({"time": 0.5, "stream": "train", "key": "k"},)),
@@ -113,7 +127,7 @@ def test_the_keys_that_scripts_read_stay_what_they_are() -> None:
         "slots", "step", "story", "stream", "taken", "uid", "verdict", "wait_fraction", "waiting", "world_size",
     ]  # fmt: skip
     assert sorted(plain["workers"][0]) == [
-        "anon_bytes", "doing", "jobs", "key", "name", "pid", "place", "process", "row", "seconds", "stack", "stage", "state", "stream", "worker",
+        "anon_bytes", "doing", "jobs", "key", "name", "node", "pid", "place", "process", "remote", "row", "seconds", "stack", "stage", "state", "stream", "worker",
     ]  # fmt: skip
     assert sorted(plain["groups"][0]) == [
         "group", "hits", "made", "segments", "sessions", "share_window", "slots", "stream", "told",

@@ -17,6 +17,7 @@ from rich.text import Text
 from loaderd.cli.status import SLOTS, behind, hit_rate, size
 from loaderd.cli.top.follower import DaemonPicture
 from loaderd.core.snapshot import GroupSnapshot
+from loaderd.server.status import node_of
 from loaderd.server.status_report import DaemonStatus, SessionStatus, WorkerStatus
 
 SORTS = ("worker", "seconds", "stage")
@@ -108,6 +109,11 @@ def _head(picture: DaemonPicture, width: int, now_s: float) -> list[RenderableTy
     told = status.verdict.text if status.verdict is not None else status.doing or "no trainer"
     wrapped = textwrap.wrap(_plain(told), max(20, width)) or [""]
     lines += [Text(part, style="bold") for part in wrapped[:3]]
+    if status.pool is not None and status.pool.remote is not None:
+        remote = status.pool.remote
+        style = "" if remote.up else "yellow"
+        parts = textwrap.wrap(_plain(remote.text), max(20, width)) or [""]
+        lines += [Text(part, style=style) for part in parts[:2]]
     lines.append(_totals(status))
     for line in lines:
         line.no_wrap, line.overflow = True, "ellipsis"
@@ -265,8 +271,10 @@ def _streams(status: DaemonStatus, rows: int) -> Table:
 
 
 def _workers(workers: list[WorkerStatus], first: int, rows: int, at: int, sort: str) -> Table:
+    elsewhere = any(worker.work.remote for worker in workers)
+    node = "node 12, " if elsewhere else ""
     table = _table(
-        f"WORKERS -7, pid -8, state 8, stream 10, stage 9, sample (by {sort}) *, seconds -8"
+        f"WORKERS -7, pid -8, {node}state 8, stream 10, stage 9, sample (by {sort}) *, seconds -8"
     )
     for n, worker in enumerate(workers[first : first + rows], first):
         w, process = worker.work, worker.process
@@ -275,8 +283,8 @@ def _workers(workers: list[WorkerStatus], first: int, rows: int, at: int, sort: 
         seconds = f"{w.seconds:.1f}" if w.jobs or w.doing else ""
         pid = process.pid if process is not None else "-"
         chosen = "reverse" if n == at else ""
-        place = w.worker, pid, state, w.stream or "", w.stage or ""
-        _row(table, *place, what, seconds, style=chosen)
+        who = (w.worker, pid, node_of(worker)) if elsewhere else (w.worker, pid)
+        _row(table, *who, state, w.stream or "", w.stage or "", what, seconds, style=chosen)
     return table
 
 

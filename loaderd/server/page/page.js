@@ -102,10 +102,13 @@ function groups(all) {
     all.map((g) => [g.stream, g.sessions.length, g.made, g.told, percent(g.told ? g.hits / g.told : 0)]), "");
 }
 
-function workers(all) {
+function workers(all, remote) {
+  at("remote").hidden = !remote;
+  say("remote", remote ? remote.text : "");
   table("workers", "Every worker process, and what it does now",
-    ["Worker", "State", "Stream", "Row", "Stage", "Sample", "Seconds"],
-    all.map((w) => [w.worker, w.state, w.stream, w.row, w.stage ?? w.doing, w.key, w.stage ? w.seconds.toFixed(1) : ""]),
+    ["Worker", ...(remote ? ["Node"] : []), "State", "Stream", "Row", "Stage", "Sample", "Seconds"],
+    all.map((w) => [w.worker, ...(remote ? [w.remote ? w.node || "?" : ""] : []), w.state, w.stream, w.row,
+      w.stage ?? w.doing, w.key, w.stage ? w.seconds.toFixed(1) : ""]),
     "No worker runs yet.");
 }
 
@@ -186,7 +189,7 @@ function show(told) {
   stages(status.streams);
   sessions(status.sessions);
   groups(status.groups ?? []); // a daemon of an earlier version has none
-  workers(status.workers);
+  workers(status.workers, status.pool?.remote);
   if (told.pictures) pictures = told.pictures;
   bad(status.quarantine);
   seen(told.seen);

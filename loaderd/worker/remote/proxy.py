@@ -119,7 +119,7 @@ class Proxy:
         try:
             self._boot(setup, seat)
             self._ready = True
-            self._channel.send(WorkerBooted())
+            self._channel.send(WorkerBooted(self._host))
             while self._turn():
                 pass
         except Lost as error:

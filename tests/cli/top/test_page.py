@@ -54,6 +54,15 @@ def test_it_shows_who_waits_for_whom_and_what_everybody_does() -> None:
         assert said in text, said
 
 
+def test_workers_of_other_hosts_have_a_line_and_a_node() -> None:
+    text = "\n".join(drawn(OTHER, View()))
+    assert "\n32 remote workers, 1 at work: node far-8: it is refused\n" in text
+    assert "WORKERS      pid node         state    stream" in text
+    assert "\n      3       14 far-7        idle " in text
+    assert "\n      4        - ?            starting " in text
+    assert " node " not in "\n".join(drawn(SHOWN, View()))
+
+
 def test_groups_have_a_table_and_their_sessions_say_how_far_behind_they_are() -> None:
     text = "\n".join(drawn(SHOWN, View(), 100, 30))
     assert "9/?       - shared, 3 steps behind " in text

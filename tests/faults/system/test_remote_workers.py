@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -322,6 +323,10 @@ def test_a_node_or_a_head_that_goes_does_not_change_the_stream(
     try:
         site.serve()
         until("a remote worker", lambda: remote(site)["up"])
+        here, there = sorted(site.status()["workers"], key=lambda worker: worker["remote"])
+        assert (here["remote"], here["node"]) == (False, "")
+        assert (there["remote"], there["node"]) == (True, socket.gethostname())
+        assert re.search(rf"idle +pid \d+  node {socket.gethostname()}", site.shown())
         loader = site.loader()
         first = iter(loader)
         epochs = [take(first, 4)]

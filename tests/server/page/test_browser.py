@@ -4,6 +4,7 @@ sample is called.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -17,6 +18,7 @@ from PIL import Image
 
 from loaderd_testing.daemon_harness import Site
 from loaderd_testing.deadlines import DEADLINE_S
+from server.test_status_report import STATUS as FULL
 
 HOSTILE = "<img src=x onerror=document.title='hurt'>"
 CODE = """
@@ -43,6 +45,9 @@ RED, GREEN = (250, 0, 0), (0, 250, 0)
 WIDER = """() => [...document.body.querySelectorAll("*")].filter((each) =>
   !each.parentElement.closest(".scroll") && each.getBoundingClientRect().right > innerWidth)
   .map((each) => each.outerHTML.slice(0, 200))"""
+# how the page shows the workers of a status
+WORKERS = """(status) => { workers(status.workers, status.pool.remote);
+  return [at("remote").textContent, [...at("workers").rows].map((row) => [...row.cells].map((cell) => cell.textContent))]; }"""
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
 
@@ -133,6 +138,13 @@ def test_the_page_is_live_readable_everywhere_and_believes_no_sample(
         shares = iter(site.loader(shared=True))
         kept.append(next(shares))
         expect(page.locator("#groups tbody tr")).to_have_count(1)
+        remote, workers = page.evaluate(WORKERS, json.loads(FULL.to_json()))
+        assert remote == "32 remote workers, 1 at work: node far-8: it is refused"
+        assert workers[0][:3] == ["Worker", "Node", "State"]
+        assert [row[:3] for row in workers[1:]] == [
+            ["1", "", "up"], ["2", "", "starting"], ["3", "far-7", "up"], ["4", "?", "starting"]
+        ]  # fmt: skip
+        expect(page.locator("#remote")).to_be_hidden()  # the daemon's own status has come
         read_everywhere(page)
         assert wrong == []
         site.close()  # an error of the connection is the browser's own line
