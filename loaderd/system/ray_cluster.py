@@ -19,9 +19,12 @@ import ray
 from ray import exceptions
 
 from loaderd.system.code_folder import CannotTravel, left_behind
+from loaderd.system.stderr import CapturedStderr
 
 REACH_S = 5.0  # to open a connection to the head of a cluster
 MOST_CHARACTERS = 300  # of what Ray says
+LOGGED = re.compile(r"^\[[^]]*\] \S+:[0-9]+: ")  # begins a line of its log: time, process, file
+NO_TOKEN = "InvalidAuthToken"  # a word of Ray's
 CLIENT = "ray://"  # of an address for processes that are outside of the cluster
 LOOK = "look"  # the group of methods that are answered while another one runs
 
@@ -64,16 +67,35 @@ def connect(address: str, folder: str) -> None:
             raise RayError(str(error)) from None
     # of a client that is gone (ray://), its actors are kept for so many seconds
     os.environ.setdefault("RAY_CLIENT_RECONNECT_GRACE_PERIOD", "5")
-    try:
-        ray.init(
-            address,
-            runtime_env=env or None,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            configure_logging=False,
+    with CapturedStderr() as printed:
+        try:
+            ray.init(
+                address,
+                runtime_env=env or None,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=False,
+            )
+        except Exception as error:  # noqa: BLE001 - Ray raises whatever it likes here
+            raise RayError(refusal(address, _line(error), printed.lines())) from None
+
+
+def refusal(address: str, raised: str, printed: Sequence[str]) -> str:
+    """Why a cluster cannot be joined, in one line.
+
+    Args:
+        address: As in the config.
+        raised: What Ray raised; that often says no more than that there was no connection.
+        printed: The lines that it wrote to stderr meanwhile, which then say why.
+    """
+    if any(NO_TOKEN in line for line in (raised, *printed)):
+        return (
+            f"Ray at {address} asks for a token, and this daemon has none or another one: start "
+            "the daemon with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE, where FILE is a "
+            "copy of the head's ~/.ray/auth_token"
         )
-    except Exception as error:  # noqa: BLE001 - Ray raises whatever it likes here
-        raise RayError(f"Ray at {address} is not reachable: {_line(error)}") from None
+    more = f"; it printed: {LOGGED.sub('', printed[-1])}" if printed else ""
+    return f"Ray at {address} is not reachable: {raised}{more}"
 
 
 class Actor:

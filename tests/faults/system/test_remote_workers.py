@@ -22,7 +22,7 @@ from loaderd.core.jobs import Done, JobKind, Stage, unstamp
 from loaderd_testing.daemon_harness import Site, digest, take
 from loaderd_testing.deadlines import until
 from loaderd_testing.engine_harness import Pond, Workshop, adding, numbers
-from loaderd_testing.ray_nodes import STORE_BYTES, Nodes, two_nodes
+from loaderd_testing.ray_nodes import STORE_BYTES, Nodes, head_with_a_token, two_nodes
 from loaderd_testing.sample_builders import image_samples, op, write_own
 
 pytestmark = pytest.mark.needs("ray")
@@ -378,6 +378,23 @@ def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
         assert death.boot.startswith(f"Ray at {address} is not reachable: ")
     finally:
         shop.close()
+
+
+def test_a_cluster_that_asks_for_a_token_is_told_with_where_to_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_NUM_REDIS_GET_RETRIES", "1")
+    with head_with_a_token(tmp_path) as address:
+        shop = Workshop(tmp_path, [numbers()], ray=RayConfig(address=address))
+        try:
+            shop.facts("train")
+            shop.pool.start(1, 0.0, True)
+            death = shop.death(1)
+            assert not death.own
+            assert death.boot.startswith(f"Ray at {address} asks for a token, and this daemon has ")
+            assert "RAY_AUTH_TOKEN_PATH=FILE" in death.boot
+        finally:
+            shop.close()
 
 
 def actors() -> set[int]:

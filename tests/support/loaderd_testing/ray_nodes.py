@@ -6,8 +6,11 @@ Ray's own files lie in a folder of theirs.
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +21,7 @@ from typing import Any
 
 from loaderd.config.ray import RayConfig
 from loaderd_testing import leaks
+from loaderd_testing.deadlines import until
 
 STORE_BYTES = 80 << 20  # about the least that Ray takes
 CPUS = 2  # of a node
@@ -76,6 +80,39 @@ def two_nodes() -> Iterator[Nodes]:
     finally:
         leaks.KEPT_PIDS.discard(process.pid)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def head_with_a_token(folder: Path) -> Iterator[str]:
+    """The process of a head that whoever connects asks first; it wants a token. Gives its address."""
+    spec = importlib.util.find_spec("ray")
+    assert spec is not None
+    assert spec.origin is not None
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    program = f"{os.path.dirname(spec.origin)}/core/src/ray/gcs/gcs_server"
+    options = {
+        "log_dir": folder, "gcs_server_port": port, "node-ip-address": "0.0.0.0", "session-name": "test", "config_list": "e30="
+    }  # fmt: skip
+    process = subprocess.Popen(
+        [program, *(f"--{name}={value}" for name, value in options.items())],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 64},
+    )
+    try:
+        until("the head", lambda: listens(port))
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port)).close()
+        return True
+    return False
 
 
 def main() -> None:
