@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from loaderd.core.pool_worker import PoolWorker, WorkerState
 
 FIRST_S, MOST_S = 1.0, 60.0  # before a seat is tried again; after each failure in a row twice that
+SETTLED_S = 10.0  # for which the number at work is the same before the log is told of it
 
 
 class RemoteSeats:
@@ -31,7 +32,8 @@ class RemoteSeats:
         self.size = size
         self.up: set[int] = set()
         self.trouble = ""
-        self._told = ""  # the trouble that the log was told of
+        self._told = self._seen = 0, ""  # `_now` as the log was told, and as it was seen last
+        self._seen_s = 0.0  # since when
         self._begun = False
         self._reached = False  # by the latest worker of which that is known
         self._misses = 0  # workers in a row that did not
@@ -95,22 +97,42 @@ class RemoteSeats:
             self._failures[w.pool_slot] = self._failures.get(w.pool_slot, 0) + 1
         self._vacant[w.pool_slot] = None
 
-    def news(self, local: int) -> str:
-        """What the log is to be told of them; "" if there is nothing new.
+    def news(self, local: int, now_s: float) -> tuple[str, str] | None:
+        """What the log is to be told of them; None if there is nothing new.
+
+        A trouble is told at once. How many are at work is told when that does not change any more.
 
         Args:
             local: Workers on this host.
+            now_s: Time of the event.
+
+        Returns:
+            (level, text)
         """
-        if self.trouble == self._told:
-            return ""
-        self._told = self.trouble
-        return f"{self.described()}; it goes on with {local} local {'ones' if local > 1 else 'one'}"
+        now = up, trouble = self._now
+        if now != self._seen:
+            self._seen, self._seen_s = now, now_s
+        if now == self._told:
+            return None
+        complete = up == self.size and not self.trouble
+        settled = complete or now_s - self._seen_s >= SETTLED_S
+        if not settled and (not trouble or trouble == self._told[1]):
+            return None
+        self._told = now
+        ones = f"{local} local {'ones' if local > 1 else 'one'}"
+        rest = f", beside {ones}" if up and not trouble else f"; it goes on with {ones}"
+        return "warning" if trouble else "info", self.described() + rest
 
     def described(self) -> str:
         """How many are at work, and what keeps the others from it, in one line."""
+        up, trouble = self._now
         workers = f"{self.size} remote worker{'s' if self.size > 1 else ''}"
-        at_work = f"{len(self.up)} at work"
-        return f"{workers}, {at_work}" + (f": {self.trouble}" if self.trouble else "")
+        return f"{workers}, {up} at work" + (f": {trouble}" if trouble else "")
+
+    @property
+    def _now(self) -> tuple[int, str]:
+        """How many are at work, and what keeps the others from it; "" where none are missing."""
+        return len(self.up), self.trouble if len(self.up) < self.size else ""
 
     def invariants(self, workers: Iterable[PoolWorker]) -> None:
         """Check the tables.

@@ -156,8 +156,8 @@ class WorkerSupervisor:
         """Start workers on other hosts, and say what has become of them."""
         pool = self._state.pool
         self._state.actions += pool.start_remote()
-        if text := pool.remote.news(pool.size):
-            level = "warning" if pool.remote.trouble else "info"
+        if news := pool.remote.news(pool.size, self._state.now_s):
+            level, text = news
             self._state.actions.append(LogLine(level, "remote_workers", text))
 
     def _finished(self, running: RunningJob, done: Done) -> None:

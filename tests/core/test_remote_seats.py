@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from loaderd.core.actions import CannotBoot, LogLine, StartWorker
-from loaderd.core.events import WorkerBooting, WorkerDied, WorkerObservation, WorkerReady
+from loaderd.core.events import (
+    WorkerBooting,
+    WorkerDied,
+    WorkerObservation,
+    WorkerPoll,
+    WorkerReady,
+)
 from loaderd.core.pool import WorkerPool
 from loaderd.core.scheduler import Scheduler, StreamRules
 
@@ -79,6 +85,54 @@ def test_a_trouble_of_other_hosts_is_told_once() -> None:
     assert remote is not None
     assert remote.text == "32 remote workers, 0 at work: Ray at a:1 is not reachable: refused"
     assert (remote.wanted, remote.up, remote.starting) == (32, 0, 1)
+
+
+def told(actions: list[object]) -> list[tuple[str, str]]:
+    return [(each.level, each.text) for each in actions if isinstance(each, LogLine)]
+
+
+def test_of_a_cluster_that_comes_back_the_log_is_told_how_many_are_at_work_in_the_end() -> None:
+    core = scheduler(remote=3)
+    down = "Ray at a:1 is not reachable"
+    said = told([*core.step(dead(2, down), 1.0)])
+    for worker in (3, 4, 5):
+        said += told([*core.step(WorkerBooting(worker, "waiting", True), 2.0)])
+        said += told([*core.step(WorkerReady(worker), 2.0 + worker)])
+        remote = core.snapshot().remote
+        assert remote is not None
+        assert remote.text.endswith("at work" if worker == 5 else down)
+    assert said == [
+        ("warning", f"3 remote workers, 0 at work: {down}; it goes on with 1 local one")
+    ]
+    assert told([*core.step(WorkerPoll(()), 16.9)]) == []
+    at_work = [("info", "3 remote workers, 3 at work, beside 1 local one")]
+    assert told([*core.step(WorkerPoll(()), 17.0)]) == at_work
+    assert told([*core.step(WorkerPoll(()), 60.0)]) == []
+
+
+def test_all_that_there_shall_be_are_told_of_at_once_and_some_when_no_more_come() -> None:
+    core = scheduler(remote=2)
+    core.step(WorkerBooting(2, "waiting", True), 1.0)
+    assert told([*core.step(WorkerReady(2), 2.0)]) == []
+    assert told([*core.step(WorkerPoll(()), 12.0)]) == [
+        ("info", "2 remote workers, 1 at work, beside 1 local one")
+    ]
+    assert told([*core.step(WorkerReady(3), 20.0)]) == [
+        ("info", "2 remote workers, 2 at work, beside 1 local one")
+    ]
+
+
+def test_workers_that_are_lost_for_one_reason_are_two_lines() -> None:
+    core = scheduler(remote=9)
+    core.step(WorkerBooting(2, "waiting", True), 1.0)
+    for worker in range(2, 11):
+        core.step(WorkerReady(worker), 1.0)
+    said = [line for worker in range(2, 11) for line in told([*core.step(dead(worker), 2.0)])]
+    said += told([*core.step(WorkerPoll(()), 12.0)])
+    assert [text for _, text in said] == [
+        "9 remote workers, 8 at work: lost; it goes on with 1 local one",
+        "9 remote workers, 0 at work: lost; it goes on with 1 local one",
+    ]
 
 
 def test_a_worker_elsewhere_does_not_count_among_those_that_there_shall_be_here() -> None:
