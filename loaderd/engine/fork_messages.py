@@ -17,12 +17,12 @@ class Fork:
     Attributes:
         worker: Its number.
         line: Its line on the scoreboard.
-        remote: It stands for one on another host.
+        cluster: Address of the Ray cluster, if it stands for one on another host; "" else.
     """
 
     worker: int
     line: int
-    remote: bool = False
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)

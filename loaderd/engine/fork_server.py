@@ -150,7 +150,7 @@ class ForkServer:
             self._timer = self._loop.later(self._attempts.pause_s, self._start)
 
     def fork(
-        self, worker: int, line: int, fds: tuple[int, int, int, int], *, remote: bool = False
+        self, worker: int, line: int, fds: tuple[int, int, int, int], *, cluster: str = ""
     ) -> None:
         """Ask for a worker; only while `ready`.
 
@@ -158,9 +158,9 @@ class ForkServer:
             worker: Its number.
             line: Its line on the scoreboard.
             fds: Its socket, the scoreboard, its output, its stack dump. They stay the caller's.
-            remote: It stands for one on another host.
+            cluster: Address of the Ray cluster, if it stands for one on another host; "" else.
         """
-        self._send(Fork(worker, line, remote), fds)
+        self._send(Fork(worker, line, cluster), fds)
 
     def dump(self, then: Callable[[str], object]) -> Timer:
         """Have one that is not ready yet write the stacks of its threads.

@@ -136,7 +136,8 @@ class WorkerProcess:
         self.state = ProcessState.FORKING
         with pipes.its_ends() as (sock, output, stacks):
             fds = (sock, self._board.fd, output, stacks)
-            self._fork_server.fork(self.worker, self.place, fds, remote=self.remote)
+            cluster = self._seat.address if self._seat is not None else ""
+            self._fork_server.fork(self.worker, self.place, fds, cluster=cluster)
         self.send(self._setup)
         self._boot_s = boot_s
         self._await_boot()

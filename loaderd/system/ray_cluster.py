@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import re
-import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,33 +18,17 @@ import ray
 from ray import exceptions
 
 from loaderd.system.code_folder import CannotTravel, left_behind
+from loaderd.system.ray_address import unreachable
 from loaderd.system.stderr import CapturedStderr
 
-REACH_S = 5.0  # to open a connection to the head of a cluster
 MOST_CHARACTERS = 300  # of what Ray says
 LOGGED = re.compile(r"^\[[^]]*\] \S+:[0-9]+: ")  # begins a line of its log: time, process, file
 NO_TOKEN = "InvalidAuthToken"  # a word of Ray's
-CLIENT = "ray://"  # of an address for processes that are outside of the cluster
 LOOK = "look"  # the group of methods that are answered while another one runs
 
 
 class RayError(Exception):
     """What is asked of Ray cannot be had; str() says why, in one line."""
-
-
-def check_address(address: str) -> None:
-    """Look whether somebody listens there; Ray itself would wait for minutes.
-
-    Raises:
-        RayError: Nobody does.
-    """
-    host, _, port = address.removeprefix(CLIENT).rpartition(":")
-    if not host:
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
-    except OSError as error:
-        raise RayError(f"Ray at {address} is not reachable: {error}") from None
 
 
 def connect(address: str, folder: str) -> None:
@@ -58,7 +41,8 @@ def connect(address: str, folder: str) -> None:
     Raises:
         RayError: It cannot be reached, or the folder cannot travel.
     """
-    check_address(address)
+    if why := unreachable(address):
+        raise RayError(why)
     env: dict[str, Any] = {}
     if folder:
         try:

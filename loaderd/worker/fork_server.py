@@ -43,7 +43,9 @@ from loaderd.engine.messages import (
     WorkerFault,
 )
 from loaderd.system.processes import adopt_orphans, children, die_with_parent, set_name, threads
+from loaderd.system.ray_address import unreachable
 from loaderd.worker import process_setup
+from loaderd.worker.remote.unavailable import give_up
 from loaderd_wire.errors import ProtocolError
 
 # This module itself must not need any of these: where the user's environment asks for native
@@ -239,7 +241,11 @@ class ForkServerProcess:
                 self._channel.close()
                 sock, board, output, dump = fds
                 rest = (self._own, sock, board, order.line, output, dump)
-                if order.remote:
+                if order.cluster:
+                    # before an interpreter has loaded Ray, for nothing
+                    die_with_parent(self._own)
+                    if why := unreachable(order.cluster):
+                        give_up(sock, why)
                     code = spawn_worker(*rest, role="proxy")
                 code = self._body(*rest)
             except BaseException:  # noqa: BLE001 - the top-level handler of a process that must not come back from here

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from loaderd.cli.control_client import ControlConnection
-from loaderd.cli.status import fetch, lines
+from loaderd.cli.status import WHOLE, fetch, lines
 from loaderd.core.snapshot import GroupSnapshot, SessionSnapshot, StreamSnapshot, WorkerSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import ForkServerStatus, ProcessStatus
@@ -75,12 +75,13 @@ def test_a_stream_that_is_read_from_a_copy_says_so(place: Place) -> None:
         "[daemon]\nstage = 'local'\n[streams.photos]\nlmdb = 'db'\nbatch_size = 2"
     )
     place.serve("c.toml")
-    copies = place.status("c.toml")["streams"]["photos"]["copies"]
+    found = place.status("c.toml")
+    copies = found["streams"]["photos"]["copies"]
     assert list(copies) == [f"{place.folder}/db"]
     (copy,) = copies.values()
     assert copy.startswith(f"{place.folder}/local/")
     told = f"{place.folder}/db\n          read from its staged copy {copy}\n"
-    assert told in place.cli("status", "c.toml").stdout
+    assert told in "\n".join(lines(fetch(found["socket"]), WHOLE, False))
     (line,) = [line for line in place.log("c.toml").splitlines() if "event=stream_opened" in line]
     assert f", read from its staged copy {copy} event" in line
 

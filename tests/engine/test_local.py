@@ -333,7 +333,7 @@ class Paper:
         self.socks: list[int] = []
         self.events: list[tuple[str, Any]] = []
 
-    def fork(self, worker: int, line: int, fds: tuple[int, ...], *, remote: bool) -> None:
+    def fork(self, worker: int, line: int, fds: tuple[int, ...], *, cluster: str) -> None:
         self.socks.append(os.dup(fds[0]))
 
     def reap(self, worker: int) -> None:

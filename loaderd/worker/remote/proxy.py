@@ -42,6 +42,7 @@ from loaderd.engine.messages import (
 from loaderd.engine.scoreboard import StatusLine
 from loaderd.engine.stream_table import use_of
 from loaderd.system import ray_cluster
+from loaderd.system.ray_address import CLIENT
 from loaderd.system.ray_cluster import Actor, RayError
 from loaderd.worker import process_setup
 from loaderd.worker.job_runner import move_up
@@ -137,7 +138,7 @@ class Proxy:
             NodeWorker,
             json.loads(seat.resources),
             beside=("look", "stack"),
-            elsewhere=not seat.address.startswith(ray_cluster.CLIENT),  # else it is so anyway
+            elsewhere=not seat.address.startswith(CLIENT),  # else it is so anyway
         )
         process_setup.dump_no_stacks()
         calls = self._calls = Calls(actor, self._line, self._output, self._dump, self._tell)

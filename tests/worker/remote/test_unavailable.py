@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from loaderd.config.ray import RayConfig
 from loaderd.engine.channel import Channel, pair
 from loaderd.engine.messages import WorkerFault
 from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.engine_harness import Workshop, numbers
 
 
 def test_a_ray_that_cannot_be_imported_is_told_in_one_line(tmp_path: Path) -> None:
@@ -29,6 +34,27 @@ def test_a_ray_that_cannot_be_imported_is_told_in_one_line(tmp_path: Path) -> No
     assert received[0] == WorkerFault("Ray cannot be imported: ImportError: no such part")
     assert proxy.wait(DEADLINE_S) == -9
     ours.close()
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_ray_is_loaded_only_where_somebody_listens_at_its_address(
+    tmp_path: Path, listens: bool
+) -> None:
+    (tmp_path / "ray.py").write_text("raise ImportError('it was loaded')")
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        if not listens:
+            head.close()
+        shop = Workshop(tmp_path, [numbers()], ray=RayConfig(address=address))
+        try:
+            shop.facts("train")
+            shop.pool.start(1, 0.0, True)
+            death = shop.death(1)
+        finally:
+            shop.close()
+    assert not death.own
+    loaded = "Ray cannot be imported: ImportError: it was loaded"
+    assert death.boot.startswith(loaded if listens else f"Ray at {address} is not reachable: ")
 
 
 def test_it_needs_no_part_of_ray() -> None:
