@@ -179,8 +179,9 @@ class FakeDaemon:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
         self.router.bind(f"ipc://{self.path}.zmq")
-        listener.bind(self.path)
+        listener.bind(f"{self.path}.new")
         listener.listen(64)
+        os.rename(f"{self.path}.new", self.path)  # who finds it there can connect
         try:
             self._loop(listener)
         finally:
