@@ -12,6 +12,9 @@ from loaderd.core.state import RunningJob, SchedulerState
 from loaderd.core.worker_pace import MOST
 
 LOOKED_AT = 8  # busy workers of which the first to be free is sought: a step's cost is bounded
+# A slow worker gets a piece all the same after it has had none for so long, and for so many times
+# what the piece takes it: it may be quick again, and nothing else shows that.
+AGAIN_S, AGAIN = 5.0, 20
 BETWEEN_LOOKS_S = 1.0  # a row may have been finished so long before that was seen
 
 
@@ -49,7 +52,7 @@ def is_held(state: SchedulerState, owner: SlotOwner, item: PlannedBatch, worker:
     """Whether the next rows of a batch are kept from a worker, because it is too slow for them.
 
     It is if quicker workers, which are busy, will have made all rows up to the end of this batch
-    before it would have made its piece.
+    before it would have made its piece, and it has been tried lately.
 
     Args:
         state: The tables.
@@ -72,6 +75,8 @@ def is_held(state: SchedulerState, owner: SlotOwner, item: PlannedBatch, worker:
     if piece_s is None or own_s is None:
         return False
     takes_s = own_s + w.pace.takes_s(piece_s)
+    if not w.jobs and state.now_s - w.pace.begun_s > max(AGAIN_S, AGAIN * takes_s):
+        return False
     quick = sum(map(len, busy))
     each_s = stream.work_s(_most_rows(owner, item, quick)) or 0.0
     for number in islice(chain.from_iterable(busy), LOOKED_AT):

@@ -22,6 +22,7 @@ class WorkerPace:
             node, rows on the wire. A moving average, too.
         begun_s: When it began the first of its jobs.
         odd: Its latest job took more than MOST times what was expected.
+        quick: Its latest job took less than what was expected by as much.
         tier: 0 for one that takes about as long as all do on average. Each further tier takes TIER
             times as long. Below 0: quicker.
     """
@@ -30,6 +31,7 @@ class WorkerPace:
     lag_s: float = 0.0
     begun_s: float = 0.0
     odd: bool = False
+    quick: bool = False
     tier: int = 0
 
     def takes_s(self, work_s: float) -> float:
@@ -64,8 +66,11 @@ class WorkerPace:
         self.lag_s += WEIGHT * (min(max(0.0, passed_s - own_s), most_s) - self.lag_s)
         part, ratio = min(1.0, work_s / USUAL_S), own_s / work_s
         was_odd, self.odd = self.odd, ratio > MOST * self.slowness
+        was_quick, self.quick = self.quick, ratio * MOST < self.slowness
         if self.odd and was_odd:
             self.slowness += part * (ratio - self.slowness)
+        elif self.quick and was_quick and self.slowness > USUAL[1]:  # it was slow for a while
+            self.slowness += part * (max(1.0, ratio) - self.slowness)
         else:
             most = MOST * self.slowness
             self.slowness += WEIGHT * part * (min(ratio, most) - self.slowness)

@@ -128,3 +128,21 @@ def batches_per_s(load: Load) -> float:
     before = state.streams["train"].batches
     world.run()
     return (state.streams["train"].batches - before) / (world.harness.now_s - begin_s)
+
+
+@pytest.mark.parametrize("then", [{"slowness": 50.0}, {"lag_s": 2.0}])
+def test_a_worker_that_was_slow_for_a_while_gets_its_part_again(then: dict[str, float]) -> None:
+    """Nothing but a job shows that it is quick again."""
+    load = Load(workers=2, row_s=0.025, own_s=0.001, prefetch=4, seconds=15.0)
+    world = TimedLoad(load)
+    pace = world.harness.core.state.pool.workers[2].pace
+    world.run()
+    taught(world.harness, 2, then.get("slowness", 1.0))
+    pace.lag_s = then.get("lag_s", 0.0)
+    for _ in range(16):
+        world.run()
+    assert pace.tier == 0
+    world.harness.log.clear()
+    world.run()
+    sent = [send.worker for send in world.harness.of(SendJob)]
+    assert sent.count(2) > 0.4 * len(sent)

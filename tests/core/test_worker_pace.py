@@ -91,3 +91,10 @@ def test_a_job_whose_work_is_unknown_tells_nothing() -> None:
     pace = WorkerPace()
     pace.answered(None, 5.0, 5.0)
     assert pace == WorkerPace(begun_s=5.0)
+
+
+def test_two_quick_jobs_in_a_row_make_a_slow_worker_a_usual_one() -> None:
+    pace = after(60, 100 * WORK_S)
+    for _ in range(2):
+        pace.answered(WORK_S, WORK_S / 2, pace.begun_s + WORK_S)
+    assert pace.slowness == pytest.approx(1.0)
