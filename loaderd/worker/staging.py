@@ -45,8 +45,8 @@ def explained(plan: StreamConfig, text: str) -> str:
         for original, copy in each.copies.items():
             if copy in text:
                 return (
-                    f"{text} (it is the staged copy of {original}: start the daemon again, which "
-                    "makes it good, or remove it before)"
+                    f"{text} (this is the staged copy of {original}: if the copy is damaged, start "
+                    "the daemon again, which makes it good)"
                 )
     return text
 

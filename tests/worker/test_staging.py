@@ -146,7 +146,7 @@ def test_a_copy_that_is_damaged_or_gone_is_told_with_its_original(
     copy.rename(copy.with_name("away"))
     done = shop.run(1, shop.job("train", 20))
     assert done.changed.startswith(f"{copy}: ")
-    told = f"(it is the staged copy of {path}: start the daemon again, which makes it good, or"
+    told = f"(this is the staged copy of {path}: if the copy is damaged, start the daemon again, "
     assert told in done.changed
 
 
@@ -171,8 +171,8 @@ def test_only_a_text_that_names_a_copy_is_explained() -> None:
     mixed = StreamConfig("m", of={"a": 1}, sources=(one,))
     assert explained(mixed, "/data/a.lmdb: is cut short") == "/data/a.lmdb: is cut short"
     assert explained(mixed, "/local/a-1.mdb: is cut short").endswith(
-        "(it is the staged copy of /data/a.lmdb: start the daemon again, which makes it good, or "
-        "remove it before)"
+        "(this is the staged copy of /data/a.lmdb: if the copy is damaged, start the daemon again, "
+        "which makes it good)"
     )
 
 
@@ -212,4 +212,4 @@ def test_a_copy_that_is_touched_is_noted_with_its_original(
         until("another time", lambda: copy.chmod(0o400) or copy.stat().st_ctime_ns != before)
         assert stream.changed() == ""
         (note,) = streams.notes()
-        assert f"(it is the staged copy of {path}: " in note
+        assert f"(this is the staged copy of {path}: " in note
