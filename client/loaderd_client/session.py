@@ -17,7 +17,7 @@ from loaderd_client.log import warn
 from loaderd_client.options import LoaderOptions
 from loaderd_client.protocol import ClientProtocol
 from loaderd_client.ranks import Rank, settled_shape
-from loaderd_client.session_memory import SessionMemory
+from loaderd_client.session_memory import SessionMemory, unless_ended
 from loaderd_client.shared_memory import SegmentView, tidy
 from loaderd_client.wait import BatchWait, WaitLimits
 from loaderd_wire import messages as m
@@ -161,16 +161,11 @@ class Session:
             batch = self._wait_for_batch(limits, step)
         if not self.welcome.shared:
             return self._read(batch, step)
-        try:
-            received = self._read(batch, step)
-        except Exception:
-            if not self._connection.control.hung_up:
-                raise
-        else:
-            if not self._connection.control.hung_up:
-                return received
-        # The daemon has ended the session. From then on the slot is no longer kept for this
-        # client, and other members of the group may have got another batch in it.
+        received = unless_ended(
+            lambda: self._read(batch, step), lambda: self._connection.control.hung_up
+        )
+        if received is not None:
+            return received
         self.sound = True
         if limits is not None:
             self._hear_control()

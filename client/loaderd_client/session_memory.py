@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 
 from loaderd_client.batch_reader import Made
 from loaderd_client.devices.page_locks import PageLocks, sweep
@@ -12,6 +14,30 @@ from loaderd_client.protocol import ClientProtocol
 from loaderd_client.shared_memory import Lent, SegmentView, lend, settled
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Descriptor, Segment
+
+T = TypeVar("T")
+
+
+def unless_ended(read: Callable[[], T], ended: Callable[[], bool]) -> T | None:
+    """Read a batch out of a slot of a group.
+
+    When the daemon has ended the session, the slot is no longer kept for this client, and other
+    members of the group may have got another batch in it.
+
+    Args:
+        read: Copies the batch.
+        ended: Whether the daemon has ended the session by now.
+
+    Returns:
+        What was read; None if the session was ended meanwhile.
+    """
+    try:
+        found = read()
+    except Exception:
+        if not ended():
+            raise
+        return None
+    return None if ended() else found
 
 
 class SessionMemory:

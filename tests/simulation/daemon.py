@@ -23,6 +23,7 @@ from simulation.engine import Engine
 from simulation.surroundings import Peer
 
 if TYPE_CHECKING:
+    from simulation.handovers import Handover
     from simulation.trainers import Trainer
     from simulation.world import World
 
@@ -31,13 +32,17 @@ SESSIONS = 64
 
 
 class Daemon:
-    """One life of a daemon. Its sessions and segments have numbers that no other life uses."""
+    """One life of a daemon. Its sessions and segments have numbers that no other life uses.
 
-    def __init__(self, world: World, scheduler: Scheduler) -> None:
+    before: the daemon that it takes over from, which lives.
+    """
+
+    def __init__(self, world: World, scheduler: Scheduler, before: Daemon | None = None) -> None:
         self.world = world
         self.core = scheduler
         self.alive = True
         self.stopped = False
+        self.handover: Handover | None = None  # to its successor
         self.peers: set[Peer] = set()
         self.messages = surroundings.Messages()
         self.segments = surroundings.Segments(self)
@@ -47,7 +52,7 @@ class Daemon:
         world = self.world
         self.budget = SegmentBudget(self.segments, memory=world.ceiling, rooms=list)  # type: ignore[arg-type]
         self.registry = self._new_registry()
-        self.admission = self._new_admission()
+        self.admission = self._new_admission(before)
         self._skew = 0.0  # what its clock is behind the world's
         self.late = False  # the loop has not run since the last look
         self._stopped_at = 0.0
@@ -70,7 +75,7 @@ class Daemon:
             draw=lambda size: world.number().to_bytes(size, "big"),
         )
 
-    def _new_admission(self) -> AdmissionControl:
+    def _new_admission(self, before: Daemon | None) -> AdmissionControl:
         world = self.world
         admission = AdmissionControl(
             self.loop,  # type: ignore[arg-type]
@@ -87,7 +92,9 @@ class Daemon:
             log=lambda level, event, text, **_: world.write("{}: {}", level, text),
         )
         self.budget.last_segment = world.number() << 16  # so that it differs from other lives'
-        admission.open({name: samples.stream for name, samples in world.streams.items()})
+        if before is not None:
+            admission.share_memory(before.segments.live_bytes)
+        admission.open(world.opened)
         return admission
 
     def _wanted(self, stream: str) -> None:
@@ -173,22 +180,49 @@ class Daemon:
     def kill(self) -> None:
         """kill -9: the template and every worker go with it, a moment later."""
         self.world.write("daemon killed")
+        self._end()
+
+    def leave(self) -> None:
+        """Its successor has taken over, and all of its trainers were sent there."""
+        self.world.write("daemon leaves")
+        if self.registry.sessions:
+            raise Broken(f"sessions {list(self.registry.sessions)} have not been sent on")
+        self._end()
+
+    def _end(self) -> None:
         self.alive = False
         for process in self.engine.processes.values():
             self.world.after(self.world.seeder.uniform(0, 0.05), process.die, "SIGKILL", False)
         for peer in sorted(self.peers, key=lambda peer: peer.trainer.number):
-            peer.trainer.control.send(peer.trainer.hung_up, peer)
+            self.control.hang_up(peer)
+        if self.handover is not None:
+            self.handover.over()
 
     # clients
 
     def connected(self, peer: Peer, hello: Hello) -> None:
         self.peers.add(peer)
-        self.run(self.admission.hello, peer, hello)
+        self.run(self._hello, peer, hello)
+
+    def _hello(self, peer: Peer, hello: Hello) -> None:
+        if self.handover is not None and self.handover.leaving:
+            self.control.drop(peer)
+        else:
+            self.admission.hello(peer, hello)  # type: ignore[arg-type]
 
     def left(self, peer: Peer) -> None:
         """The client's control socket is at its end."""
         self.peers.discard(peer)
-        self.run(self.admission.gone, peer)
+        self.run(self._left, peer)
+
+    def _left(self, peer: Peer) -> None:
+        if not peer.ended:
+            peer.ended = True
+            self.gone(peer)
+
+    def gone(self, peer: Peer) -> None:
+        """A connection has ended, on either side."""
+        self.admission.gone(peer)  # type: ignore[arg-type]
 
     # actions
 
@@ -208,7 +242,8 @@ class Daemon:
     def _send_message(self, session: int, message: Descriptor | Pulse | Failure) -> None:
         trainer = self.client(session)
         if isinstance(message, Descriptor) and trainer is not None and trainer.honest:
-            self.world.memory.told(message)
+            peer = self.registry.sessions[session].peer
+            self.world.memory.told(message, peer)  # type: ignore[arg-type]
         if trainer:
             self.world.network.send(trainer.hear, message)
 

@@ -57,9 +57,8 @@ class Engine:
         process, memory = self.processes[worker], self._world.memory
         if len(process.mail) + (process.job is not None) >= QUEUE:
             raise Broken(f"worker {worker} is given a third job, {job}")
-        sessions = self._daemon.sessions_of(memory.segments[job.segment].owner)
-        memory.sent(process, job, sessions)
-        for session in sessions:
+        memory.sent(process, job)
+        for session in self._daemon.sessions_of(memory.segments[job.segment].owner):
             trainer = self._daemon.client(session)
             if trainer and trainer.expects(job.segment, job.slot):
                 raise Broken(
@@ -142,7 +141,12 @@ class Engine:
         writers = world.memory.living_writers(segment)
         sessions = self._daemon.sessions_of(memory.owner)
         holders = [slot.holder for slot in memory.slots if slot.holder]
-        told = {session for slot in memory.slots for session in slot.told if session in sessions}
+        told = [
+            session
+            for slot in memory.slots
+            for session, (_, peer) in slot.told.items()
+            if not peer.ended
+        ]
         if writers or (holders and sessions) or told or memory.dropped:
             raise Broken(
                 f"segment {segment} is dropped (before: {memory.dropped}) under writers {writers} "

@@ -4,7 +4,7 @@ what is not whole.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from loaderd_wire.messages import Descriptor, Released, Segment
 from simulation.clockwork import Broken
 
 if TYPE_CHECKING:
+    from simulation.surroundings import Peer
     from simulation.workers import Process
 
 TORN = -1  # a row in the middle of being written
@@ -41,8 +42,9 @@ class Slot:
         self.tail: dict[int, tuple[int, list[str]]] = {}
         self.writers: dict[int, Writer] = {}
         self.holder: tuple[int, int] | None = None  # (trainer, generation)
-        # of a group: the generation that each session was told of, until it says that it is back
-        self.told: dict[int, int] = {}
+        # of a group: the generation that each session was told of, until it says that it is back,
+        # and its connection: from the end of that on it does not count on the slot
+        self.told: dict[int, tuple[int, Peer]] = {}
         self.back: dict[int, int] = {}  # and which it has said last that it is back
 
 
@@ -68,14 +70,15 @@ class Memory:
     def __init__(self) -> None:
         self.segments: dict[int, SegmentMemory] = {}
 
-    def told(self, batch: Descriptor) -> None:
+    def told(self, batch: Descriptor, peer: Peer) -> None:
         """A client is told of a batch. In a group it is one of several that may read its slot."""
         memory = self.segments[batch.segment]
         if memory.shared:
             slot = memory.slots[batch.slot]
             if batch.generation <= slot.back.get(batch.session, 0):
                 raise Broken(f"{batch} is told again, and was given back")
-            slot.told[batch.session] = max(batch.generation, slot.told.get(batch.session, 0))
+            before, _ = slot.told.get(batch.session, (0, peer))
+            slot.told[batch.session] = max(batch.generation, before), peer
 
     def given_back(self, session: int, released: Iterable[Released]) -> None:
         """The daemon hears what a client has given back."""
@@ -84,14 +87,11 @@ class Memory:
             if memory is not None and memory.shared:
                 for slot, back in zip(memory.slots, each.generations, strict=True):
                     slot.back[session] = max(back, slot.back.get(session, 0))
-                    if back >= slot.told.get(session, back):
-                        slot.told.pop(session, None)
+                    if session in slot.told and back >= slot.told[session][0]:
+                        del slot.told[session]
 
-    def sent(self, process: Process, job: Job, sessions: Container[int]) -> Slot:
-        """A job is handed out. Broken if its slot is in anybody else's hands.
-
-        sessions: those that there are.
-        """
+    def sent(self, process: Process, job: Job) -> Slot:
+        """A job is handed out. Broken if its slot is in anybody else's hands."""
         where = f"segment {job.segment} slot {job.slot}"
         memory = self.segments[job.segment]
         slot = memory.slots[job.slot]
@@ -102,8 +102,8 @@ class Memory:
                 f"job {job.job} is to write {where}, which trainer {slot.holder[0]} holds "
                 f"(generation {slot.holder[1]})"
             )
-        for session, generation in slot.told.items():
-            if session in sessions:
+        for session, (generation, peer) in slot.told.items():
+            if not peer.ended:
                 raise Broken(
                     f"job {job.job} is to write {where}, which session {session} has yet to give "
                     f"back (generation {generation})"

@@ -1,5 +1,5 @@
-"""Fake trainers that share their batches: each copies what it is told of, and none waits for
-another.
+"""Fake trainers that share their batches: each copies what it is told of, looks whether the daemon
+still serves it, and none waits for another.
 """
 
 from __future__ import annotations
@@ -8,10 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from loaderd.server.admission import SPARE_SLOTS
+from loaderd_client import session_memory
 from loaderd_client.protocol import ClientProtocol
+from loaderd_client.wait import BatchWait
 from loaderd_wire.messages import Descriptor
+from simulation.clockwork import Broken
 from simulation.devices import Handle, Mapping
-from simulation.memory import SCRIBBLE, Row, Slot
+from simulation.memory import SCRIBBLE, Memory, Row, Slot
 from simulation.trainers import MOST_PREFETCH, Lease, Madman, Trainer
 
 
@@ -27,13 +30,39 @@ def later(call: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
+class Copying:
+    """A batch that is copied out of its slot: half of it first, then the rest."""
+
+    def __init__(self, memory: Memory, batch: Descriptor) -> None:
+        self._memory = memory
+        self._batch = batch
+        self._found: list[tuple[list[Row], list[Row], list[str]]] = []
+        self._fault: Broken | None = None
+        self.go_on()
+
+    def go_on(self) -> None:
+        """What is wrong with it matters only if the daemon still serves the trainer after that."""
+        try:
+            self._found.append(self._memory.read(self._batch))
+        except Broken as fault:
+            self._fault = fault
+
+    def whole(self) -> tuple[list[Row], list[Row], list[str]]:
+        if self._fault is not None:
+            raise self._fault
+        (indices, data, _), (last_indices, last_data, keys) = self._found
+        half = self._batch.filled // 2
+        return indices[:half] + last_indices[half:], data[:half] + last_data[half:], keys
+
+
 class Sharer(Trainer):
     """A trainer that shares its batches with its mates: those with the same plans.
 
-    It copies each batch out of its slot, half of it now and half after a moment, and gives the slot
-    back then. What it writes into is its copy.
+    It copies each batch out of its slot, half of it now and half after a moment, looks after
+    another one whether its connection still stands, and gives the slot back then. What it writes
+    into is its copy.
 
-    stopped: by SIGSTOP, perhaps in the midst of a copy. It keeps what it was told of.
+    stopped: by SIGSTOP, perhaps in the midst of that. It keeps what it was told of.
     """
 
     asks = ""  # as the stream says
@@ -45,8 +74,7 @@ class Sharer(Trainer):
         self.stopped = False
         self.backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._copy_s = self.world.share_chance.choice([0, 0, 0.002, 0.1])
-        self._half: tuple[list[Row], list[Row], list[str]] | None = None
-        self._copy: list[Row] = []
+        self._copy: tuple[list[Row], list[Row], list[str]] = [], [], []
 
     connect = later(Trainer.connect)
     controlled = later(Trainer.controlled)
@@ -96,31 +124,49 @@ class Sharer(Trainer):
     # a batch
 
     def _reads(self, batch: Descriptor, waited: bool) -> None:
-        if not self._copy_s:
-            super()._reads(batch, waited)
-            return
-        self._half = self.world.memory.read(batch)
-        self.world.after(self._copy_s, self._reads_on, self.session, batch, waited)
+        copying = Copying(self.world.memory, batch)
+        self._then(self._reads_on, copying, batch, waited)
+
+    def _then(self, call: Callable[..., None], *args: Any) -> None:
+        """What comes next in the midst of next(), where it may be stopped as well as elsewhere."""
+        self.world.may_falter(self)
+        if self._copy_s or self.stopped:
+            self.world.after(self._copy_s, self._goes_on, self.session, call, args)
+        else:
+            call(*args)
 
     @later
-    def _reads_on(self, session: ClientProtocol, batch: Descriptor, waited: bool) -> None:
+    def _goes_on(
+        self, session: ClientProtocol, call: Callable[..., None], args: tuple[Any, ...]
+    ) -> None:
         if session is self.session:
+            call(*args)
+
+    def _reads_on(self, copying: Copying, batch: Descriptor, waited: bool) -> None:
+        copying.go_on()
+        self._then(self._looks, copying, batch, waited)
+
+    def _looks(self, copying: Copying, batch: Descriptor, waited: bool) -> None:
+        """Is it still kept for? Else it goes on waiting for this batch, in another session."""
+        peer = self._peer
+        assert peer is not None
+        copied = session_memory.unless_ended(copying.whole, lambda: peer.ended)
+        if copied is None:
+            self._wait = BatchWait(self._now_s, self.limits, told=True)
+            self._gone()
+        else:
+            self._copy = copied
             super()._reads(batch, waited)
 
     def _read(self, batch: Descriptor) -> tuple[list[Row], list[Row], list[str]]:
-        now = self.world.memory.read(batch)
-        before, self._half = self._half or now, None
-        half = batch.filled // 2
-        indices = before[0][:half] + now[0][half:]
-        self._copy = before[1][:half] + now[1][half:]
-        return indices, self._copy, now[2]
+        return self._copy
 
     def _hold(self, batch: Descriptor) -> None:
         assert self._memory is not None
         view = self._memory.view_of(batch)
         self._memory.lend(batch, None)
         own = Slot(0)
-        own.data = [SCRIBBLE if self.world.seeder.random() < 0.2 else row for row in self._copy]
+        own.data = [SCRIBBLE if self.world.seeder.random() < 0.2 else row for row in self._copy[1]]
         self.leases.append(Lease(batch, Handle(own, Mapping(view.segment)), list(own.data)))
 
 

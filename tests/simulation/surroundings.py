@@ -22,7 +22,10 @@ TIMER_S = 1e-6  # what a timer is late at least: it never comes too early
 
 @dataclass(eq=False)
 class Peer:
-    """A trainer's connection to one daemon."""
+    """A trainer's connection to one daemon.
+
+    ended: by the daemon, or known to it. The trainer learns of it at once if it looks.
+    """
 
     trainer: Trainer
     session: int | None = None
@@ -54,6 +57,9 @@ class Loop:
         for hook in self._hooks:
             hook()
 
+    def stop(self) -> None:
+        self._daemon.leave()
+
     def now_s(self) -> float:
         return self._daemon.clock
 
@@ -68,18 +74,32 @@ class Loop:
 
 
 class Control:
-    """Everything that is said here arrives in order, or not at all because the trainer is gone."""
+    """Everything that is said here arrives in order, or not at all because the trainer is gone, or
+    because the daemon has hung up.
+    """
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
 
     def send(self, peer: Peer, message: Any, fds: tuple[int, ...] = ()) -> None:
+        if peer.ended:
+            return
+        if self._daemon.world.cannot_send():
+            self.drop(peer)
+            return
         peer.trainer.control.send(peer.trainer.controlled, peer, message)
 
     def reject(self, peer: Peer, error: str, text: str) -> None:
         peer.trainer.control.send(peer.trainer.rejected, peer, error, text)
 
     def drop(self, peer: Peer) -> None:
+        """As `ControlListener.drop`: the end is there to see before anything follows from it."""
+        if not peer.ended:
+            self.hang_up(peer)
+            self._daemon.gone(peer)
+
+    def hang_up(self, peer: Peer) -> None:
+        peer.ended = True
         self._daemon.peers.discard(peer)
         peer.trainer.control.send(peer.trainer.hung_up, peer)
 

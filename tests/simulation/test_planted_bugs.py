@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from loaderd.core import invariants, pool, reminders, sessions
 from loaderd.core.actions import Action, KillWorker
 from loaderd.core.batch_window import BatchWindow
 from loaderd.core.batches import BatchBuild
-from loaderd.core.events import Event, WorkerDied, WorkerPoll
+from loaderd.core.events import Event, ProgressReceived, WorkerDied, WorkerPoll
 from loaderd.core.group_window import GroupWindow
 from loaderd.core.groups import GroupMember
 from loaderd.core.jobs import Done
@@ -22,13 +23,18 @@ from loaderd.core.session_slots import Announced, SessionSlots
 from loaderd.core.sessions import SessionState
 from loaderd.core.shared_slots import MemberSlots, SharedSlots
 from loaderd.core.slots import SlotEvent, SlotState
+from loaderd.server.admission_control import AdmissionControl
 from loaderd.server.sessions import SessionRegistry
 from loaderd.system import resource_limits
+from loaderd_client import session_memory
 from loaderd_client.batch_reader import Made
 from loaderd_client.devices.page_locks import PageLocks
 from loaderd_client.session_memory import SessionMemory
 from loaderd_wire.messages import Descriptor, Progress, Released
 from simulation.clockwork import Broken
+from simulation.daemon import Daemon
+from simulation.handovers import Handover
+from simulation.surroundings import Control, Peer
 from simulation.world import MakeScheduler, World
 
 WORLDS = 600  # some bugs show in one of a hundred worlds
@@ -290,7 +296,7 @@ def test_a_generation_that_another_one_was_told_of_is_noticed(
 
     original = sessions.replace
     monkeypatch.setattr(sessions, "replace", replace)
-    said = caught(first=1000, shared=True)
+    said = caught(first=2230, shared=True)
     assert re.search("came before the one in use|is told again|got no batch|knows nothing", said)
 
 
@@ -299,4 +305,59 @@ def test_a_batch_in_a_former_segment_that_is_never_made_again_is_noticed(
 ) -> None:
     monkeypatch.setattr(GroupMember, "settle", lambda self: None)
     # it shows in one of hundreds of worlds whose trainers share
-    assert re.search("knows nothing of them|got no batch", caught(first=1700, shared=True))
+    assert re.search("knows nothing of them|got no batch", caught(first=1140, shared=True))
+
+
+def test_a_client_that_does_not_look_whether_it_is_still_served_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unless_ended(read: Callable[[], Any], ended: Callable[[], bool]) -> Any:
+        return read()
+
+    monkeypatch.setattr(session_memory, "unless_ended", unless_ended)
+    said = caught(first=500, shared=True)
+    assert re.search("is not what lies there|is read while|it wants", said)
+
+
+def test_slots_that_are_free_before_the_connection_of_their_reader_ends_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def drop(self: Control, peer: Peer) -> None:
+        if not peer.ended:
+            self._daemon.gone(peer)
+            self.hang_up(peer)
+
+    monkeypatch.setattr(Control, "drop", drop)
+    assert re.search("has yet to give back|is dropped", caught(shared=True))
+
+
+class Forgetful(Scheduler):
+    """As a successor: begins a session where its epoch does, wherever its trainer is."""
+
+    follows = False
+
+    def step(self, event: Event, now_s: float) -> list[Action]:
+        if self.follows and isinstance(event, ProgressReceived) and event.progress.plan == 1:
+            progress = replace(event.progress, position=0, step=0)
+            event = ProgressReceived(event.session, progress)
+        return super().step(event, now_s)
+
+
+def test_a_successor_that_begins_at_another_cursor_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def begin(self: Handover, new: Daemon) -> None:
+        assert isinstance(new.core, Forgetful)
+        new.core.follows = True
+        original(self, new)
+
+    original = Handover.begin
+    monkeypatch.setattr(Handover, "begin", begin)
+    assert re.search("it wants|batch 0 of plan 1 should be", caught(Forgetful))
+
+
+def test_a_successor_that_never_has_the_memory_of_the_daemon_before_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(AdmissionControl, "own_memory", lambda self: None)
+    assert "got no batch" in caught(first=900)

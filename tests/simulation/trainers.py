@@ -136,9 +136,9 @@ class Trainer:
     # the control socket
 
     def connect(self) -> None:
-        daemon = self.world.daemon
         if not self.alive or self._daemon is not None:
             return
+        daemon = self.world.listener
         if daemon is None or not daemon.alive or daemon.stopped:
             self.world.after(RETRY_S, self.connect)
             return

@@ -22,6 +22,7 @@ from loaderd_wire.messages import Progress
 from loaderd_wire.slices import Cursor, EpochShape, steps_left
 from simulation.clockwork import Broken, Clockwork
 from simulation.daemon import Daemon
+from simulation.handovers import Handover
 from simulation.memory import Memory
 from simulation.network import Network, Weather
 from simulation.samples import Samples, some_samples
@@ -67,6 +68,13 @@ class World(Clockwork):
         self.cloud = self.cloud_chance.random() < 0.8  # the other hosts can be reached
         self.share_chance = random.Random(f"share {seed}")
         self.shared = self.share_chance.random() < SHARED
+        # likewise; most of all where somebody else could get what a trainer still reads
+        self.end_chance = random.Random(f"end {seed}")
+        often = 0.5 if self.shared else 0.08
+        self.handovers = self.end_chance.randint(1, 3) * (self.end_chance.random() < often)
+        self.drops = self.end_chance.random() < often
+        # of sharers that are stopped in the midst of next()
+        self.faltering = self.end_chance.choice([0.05, 0.3]) if self.handovers or self.drops else 0
         self.sample_timeout_s = seeder.choice([0.5, 1.5])
         self.kill_s = seeder.choice([0.5, 2.0])
         self.worker_memory = seeder.choice([0, 0, 3 << 20])
@@ -88,7 +96,9 @@ class World(Clockwork):
         if self.shared:
             for samples in self.streams.values():
                 samples.share(self.share_chance.choice([0, 1, 2, 8]))
+        self.opened = {name: samples.stream for name, samples in self.streams.items()}
         self.daemon: Daemon | None = None
+        self.handover: Handover | None = None  # the last one
         self.trainers: list[Trainer] = []
         self.mad: Madman | None = None
         self._broken: dict[str, str] = {}
@@ -238,6 +248,8 @@ class World(Clockwork):
         self.network.weather = Weather()
         assert self.daemon is not None
         self.daemon.stop(False)
+        if self.before is not None:
+            self.before.stop(False)
         if self.daemon.core.state.draining:
             self._replace(self.daemon)  # it was about to leave
         for process in list(self.daemon.engine.processes.values()):
@@ -263,7 +275,21 @@ class World(Clockwork):
 
     # those who live in it
 
-    def _new_daemon(self) -> None:
+    @property
+    def before(self) -> Daemon | None:
+        """The daemon that serves before this one, or has done so and has not left yet."""
+        old = self.handover.old if self.handover is not None else None
+        return old if old is not None and old.alive and old is not self.daemon else None
+
+    @property
+    def listener(self) -> Daemon | None:
+        """Who takes the next connection. Two listen while one takes over from the other."""
+        before = self.before
+        if before is None or (before.handover and before.handover.leaving) or before.stopped:
+            return self.daemon
+        return self.end_chance.choice([before, self.daemon])
+
+    def _new_daemon(self, before: Daemon | None = None) -> None:
         self.write("a daemon")
         self.daemon = Daemon(
             self,
@@ -280,6 +306,7 @@ class World(Clockwork):
                     job.seed, job.epoch, job.start + row, candidate
                 ),
             ),
+            before,
         )
 
     def _new_trainers(self) -> None:
@@ -347,9 +374,10 @@ class World(Clockwork):
         self.trainers.append(trainer)
 
     def hear(self, progress: Progress) -> None:
-        """A Progress arrives at the messages socket of whoever serves."""
-        if self.daemon is not None:
-            self.daemon.hear(progress)
+        """A Progress arrives at the messages socket of whoever serves that session."""
+        for daemon in (self.daemon, self.before):
+            if daemon is not None:
+                daemon.hear(progress)
 
     # what may happen
 
@@ -369,7 +397,9 @@ class World(Clockwork):
             (self._change_the_data, 10.0),
         ]
         of_sharers = [(self._stop_a_trainer, 1.0), (self._join, 3.0)] if self.shared else []
-        return self.seeder.sample(every, self.seeder.choice([0, 1, 2, 3, 5])) + of_sharers
+        of_ends = [(self._hand_over, 0.7)] if self.handovers else []
+        of_ends += [(self._drop_a_trainer, 0.7)] if self.drops else []
+        return self.seeder.sample(every, self.seeder.choice([0, 1, 2, 3, 5])) + of_sharers + of_ends
 
     def _again(self, disaster: Callable[[], None], often: float) -> None:
         def strike() -> None:
@@ -460,9 +490,22 @@ class World(Clockwork):
     def _stop_a_trainer(self) -> None:
         trainer = self.seeder.choice(self.trainers)
         if isinstance(trainer, Sharer) and not trainer.stopped:
-            self.write("trainer {} stopped", trainer.number)
-            trainer.stop()
-            self.after(self.seeder.uniform(0, 8), self._go_on_if_not_calm, trainer)
+            self.stop(trainer)
+
+    def stop(self, trainer: Sharer) -> None:
+        """For a while; where that is longer than the disasters, until the others have gone on."""
+        self.write("trainer {} stopped", trainer.number)
+        trainer.stop()
+        self.after(self.seeder.uniform(0, 8), self._go_on_if_not_calm, trainer)
+
+    def may_falter(self, trainer: Sharer) -> None:
+        """A sharer in the midst of next() is perhaps stopped there, and its session soon ended."""
+        chance = self.end_chance
+        if not self.calm and not trainer.stopped and chance.random() < self.faltering:
+            self.stop(trainer)
+            ends = [self._drop_a_trainer] * self.drops + [self._hand_over] * (self.handovers > 0)
+            if ends and chance.random() < 0.5:
+                self.after(chance.uniform(0, 1), chance.choice(ends))
 
     def _go_on_if_not_calm(self, trainer: Sharer) -> None:
         if not self.calm:
@@ -485,9 +528,45 @@ class World(Clockwork):
                 self._replace(self.daemon)
 
     def _replace(self, old: Daemon) -> None:
-        if old.alive:
-            old.kill()
+        if not old.alive:
+            return
+        old.kill()
+        before = self.before
+        if before is not None and old is self.daemon:
+            self.daemon = before  # it serves on
+            assert before.handover is not None
+            before.handover.failed()
+        elif old is self.daemon:
             self._new_daemon()
+
+    def _hand_over(self) -> None:
+        """`serve --takeover`: a successor begins to serve beside the daemon."""
+        old = self.daemon
+        assert old is not None
+        ready = old.alive and not old.stopped and not old.core.state.draining
+        if self.handovers and ready and self.before is None:
+            self.handovers -= 1
+            self.handover = old.handover = Handover(old)
+            self._new_daemon(old)
+            assert self.daemon is not None
+            self.handover.begin(self.daemon)
+            if self.end_chance.random() < 0.2:  # perhaps before the old one has left
+                self.after(self.end_chance.uniform(0, 1), self._replace, self.daemon)
+
+    def _drop_a_trainer(self) -> None:
+        """The daemon closes the connection of a trainer that lives, perhaps of one that is stopped."""
+        daemon = self.daemon
+        assert daemon is not None
+        peers = sorted(daemon.peers, key=lambda peer: peer.trainer.number)
+        still = [p for p in peers if isinstance(p.trainer, Sharer) and p.trainer.stopped]
+        if peers:
+            peer = self.end_chance.choice(still or peers)
+            self.write("trainer {} is dropped", peer.trainer.number)
+            daemon.run(daemon.control.drop, peer)
+
+    def cannot_send(self) -> bool:
+        """A message on a control socket is one too many for its reader."""
+        return self.drops and not self.calm and self.end_chance.random() < 0.05
 
     def _stop_the_daemon(self) -> None:
         assert self.daemon is not None
