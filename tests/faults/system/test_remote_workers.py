@@ -146,9 +146,9 @@ def test_the_bytes_of_a_slot_are_those_of_a_local_worker(
     assert [bad.row for bad in done[1].bad] == ([4, 13, 22] if stream == "replaced" else [])
 
 
-def test_a_node_that_is_to_copy_a_database_reads_its_copy(shop: Workshop) -> None:
+def test_a_node_that_is_to_copy_a_database_reads_its_copy(nodes: Nodes, shop: Workshop) -> None:
     both(shop, "photos", 4)
-    (actor,) = actors()
+    (actor,) = nodes.actors()
     threads = Path(f"/proc/{actor}/task").glob("*/children")
     (worker,) = [pid for made in threads for pid in made.read_text().split()]
     mapped = {line.split()[-1] for line in Path(f"/proc/{worker}/maps").read_text().splitlines()}
@@ -209,10 +209,12 @@ def test_the_end_of_a_worker_there_is_blamed_on_its_row(shop: Workshop) -> None:
     assert "in segfaults" in death.stack
 
 
-def test_a_worker_there_that_hangs_in_c_is_seen_where_it_hangs(shop: Workshop) -> None:
-    before = actors()
+def test_a_worker_there_that_hangs_in_c_is_seen_where_it_hangs(
+    nodes: Nodes, shop: Workshop
+) -> None:
+    before = nodes.actors()
     start(shop, 6)
-    (actor,) = actors() - before
+    (actor,) = nodes.actors() - before
     pond = shop.pond(shop.facts("deadly"), 4)
     job = shop.job("deadly", 4, start=68, segment=pond.segment.segment)
     shop.pool.send(6, job)
@@ -229,13 +231,13 @@ def test_a_worker_there_that_hangs_in_c_is_seen_where_it_hangs(shop: Workshop) -
     assert "in sleeps" in stack
     shop.pool.kill(6, "it hangs")
     assert shop.death(6).cause == "killed: it hangs"
-    until("the actor to end", lambda: actor not in actors())
+    until("the actor to end", lambda: actor not in nodes.actors())
 
 
-def test_a_node_that_lets_a_worker_go_is_no_fault_of_a_row(shop: Workshop) -> None:
-    before = actors()
+def test_a_node_that_lets_a_worker_go_is_no_fault_of_a_row(nodes: Nodes, shop: Workshop) -> None:
+    before = nodes.actors()
     start(shop, 7)
-    (actor,) = actors() - before
+    (actor,) = nodes.actors() - before
     pond = shop.pond(shop.facts("photos"), 4)
     os.kill(actor, signal.SIGKILL)
     shop.pool.send(7, shop.job("photos", 4, segment=pond.segment.segment))
@@ -395,19 +397,3 @@ def test_a_cluster_that_asks_for_a_token_is_told_with_where_to_put_it(
             assert "RAY_AUTH_TOKEN_PATH=FILE" in death.boot
         finally:
             shop.close()
-
-
-def actors() -> set[int]:
-    """Pids of the actors' processes on this machine."""
-    return {
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if b"ray::NodeWorker" in _read(path)
-    }
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # it has ended
-        return b""

@@ -34,8 +34,9 @@ class Nodes:
         address: Of its head.
     """
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], folder: str) -> None:
         self._process = process
+        self._folder = f"RAY_TMPDIR={folder}".encode()  # in the environment of all that is its own
         self.address = self._answer()
 
     def config(self, num_workers: int = 1, **more: Any) -> RayConfig:
@@ -48,6 +49,15 @@ class Nodes:
         assert self._process.stdin is not None
         print(order, file=self._process.stdin, flush=True)
         assert self._answer() == order
+
+    def actors(self) -> set[int]:
+        """Pids of the actors' processes. Another test run may have some on this machine, too."""
+        return {
+            int(place.name)
+            for place in Path("/proc").glob("[0-9]*")
+            if b"ray::NodeWorker" in _read(place / "cmdline")
+            and self._folder in _read(place / "environ").split(b"\0")
+        }
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
@@ -76,7 +86,7 @@ def two_nodes() -> Iterator[Nodes]:
     leaks.KEPT_PIDS.add(process.pid)
     try:
         with process:
-            yield Nodes(process)
+            yield Nodes(process, folder)
     finally:
         leaks.KEPT_PIDS.discard(process.pid)
         shutil.rmtree(folder, ignore_errors=True)
@@ -106,6 +116,13 @@ def head_with_a_token(folder: Path) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended, or is another user's
+        return b""
 
 
 def listens(port: int) -> bool:
