@@ -140,6 +140,8 @@ class WorkerPool:
         w = self.workers.get(worker)
         if w is not None and w.life is WorkerState.STARTING:
             w.doing, w.doing_s = doing, now_s
+            if w.remote:
+                self.remote.does(worker, doing)
             if reached and w.remote:
                 w.reached = True
                 self.remote.reached()

@@ -6,6 +6,7 @@ nothing shows that the other hosts can be reached, one seat is tried for all of 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from loaderd.core.pool_worker import PoolWorker, WorkerState
@@ -32,7 +33,8 @@ class RemoteSeats:
         self.size = size
         self.up: set[int] = set()
         self.trouble = ""
-        self._told = self._seen = 0, ""  # `_now` as the log was told, and as it was seen last
+        self._doing: dict[int, str] = {}  # before they are ready, by worker
+        self._told = self._seen = 0, "", ""  # `_now` as the log was told, and as it was seen last
         self._seen_s = 0.0  # since when
         self._begun = False
         self._reached = False  # by the latest worker of which that is known
@@ -69,8 +71,13 @@ class RemoteSeats:
         """A worker that is starting has reached the other hosts."""
         self._reached, self._misses = True, 0
 
+    def does(self, worker: int, doing: str) -> None:
+        """A worker that is not ready does this, such as "waiting for Ray to find room"."""
+        self._doing[worker] = doing
+
     def sort(self, w: PoolWorker) -> None:
         """Note what has become of a worker."""
+        self._doing.pop(w.worker, None)
         if w.life is WorkerState.UP:
             self.reached()
             self.up.add(w.worker)
@@ -90,6 +97,7 @@ class RemoteSeats:
             cause: What became of it; "" if it was to end.
         """
         self.up.discard(w.worker)
+        self._doing.pop(w.worker, None)
         if w.life is WorkerState.STARTING and not w.reached and not self.up:
             self._reached, self._misses = False, self._misses + 1
         if cause:
@@ -109,7 +117,7 @@ class RemoteSeats:
         Returns:
             (level, text)
         """
-        now = up, trouble = self._now
+        now = up, trouble, doing = self._now
         if now != self._seen:
             self._seen, self._seen_s = now, now_s
         if now == self._told:
@@ -120,19 +128,26 @@ class RemoteSeats:
             return None
         self._told = now
         ones = f"{local} local {'ones' if local > 1 else 'one'}"
-        rest = f", beside {ones}" if up and not trouble else f"; it goes on with {ones}"
+        rest = f", beside {ones}" if up and not (trouble or doing) else f"; it goes on with {ones}"
         return "warning" if trouble else "info", self.described() + rest
 
     def described(self) -> str:
         """How many are at work, and what keeps the others from it, in one line."""
-        up, trouble = self._now
+        up, trouble, doing = self._now
+        why = trouble or doing
         workers = f"{self.size} remote worker{'s' if self.size > 1 else ''}"
-        return f"{workers}, {up} at work" + (f": {trouble}" if trouble else "")
+        return f"{workers}, {up} at work" + (f": {why}" if why else "")
 
     @property
-    def _now(self) -> tuple[int, str]:
-        """How many are at work, and what keeps the others from it; "" where none are missing."""
-        return len(self.up), self.trouble if len(self.up) < self.size else ""
+    def _now(self) -> tuple[int, str, str]:
+        """How many are at work, the trouble of the others, and what most of them do meanwhile.
+
+        Where none are missing the last two are "".
+        """
+        if len(self.up) == self.size:
+            return self.size, "", ""
+        most = Counter(self._doing.values()).most_common(1)
+        return len(self.up), self.trouble, f"{most[0][1]} {most[0][0]}" if most else ""
 
     def invariants(self, workers: Iterable[PoolWorker]) -> None:
         """Check the tables.

@@ -122,6 +122,31 @@ def test_all_that_there_shall_be_are_told_of_at_once_and_some_when_no_more_come(
     ]
 
 
+def test_what_most_of_those_that_are_missing_wait_for_is_told() -> None:
+    core = scheduler(remote=3)
+    room = "waiting for Ray at a:1 to find room"
+    said = told([*core.step(WorkerBooting(2, "connecting to Ray at a:1"), 1.0)])
+    for worker in (2, 3, 4):
+        said += told([*core.step(WorkerBooting(worker, room, True), 2.0)])
+    remote = core.snapshot().remote
+    assert remote is not None
+    assert remote.text == f"3 remote workers, 0 at work: 3 {room}"
+    assert (said, told([*core.step(WorkerPoll(()), 11.9)])) == ([], [])
+    assert told([*core.step(WorkerPoll(()), 12.0)]) == [
+        ("info", f"3 remote workers, 0 at work: 3 {room}; it goes on with 1 local one")
+    ]
+    core.step(WorkerReady(3), 13.0)
+    core.step(dead(2), 14.0)
+    remote = core.snapshot().remote
+    assert remote is not None
+    assert remote.text == "3 remote workers, 1 at work: lost"
+    core.step(WorkerReady(4), 15.0)
+    core.step(WorkerReady(5), 15.0)
+    remote = core.snapshot().remote
+    assert remote is not None
+    assert remote.text == "3 remote workers, 3 at work"
+
+
 def test_workers_that_are_lost_for_one_reason_are_two_lines() -> None:
     core = scheduler(remote=9)
     core.step(WorkerBooting(2, "waiting", True), 1.0)

@@ -133,7 +133,7 @@ class Proxy:
         with self._limit(CONNECT_S, f"{where} is not reachable: no answer in {CONNECT_S:g} s"):
             ray_cluster.connect(seat.address, seat.folder)
         process_setup.ignore_signals()  # Ray has handlers of its own
-        self._channel.send(Doing(f"waiting for {where} to find room for it", reached=True))
+        self._channel.send(Doing(f"waiting for {where} to find room", reached=True))
         actor = Actor(
             NodeWorker,
             json.loads(seat.resources),
