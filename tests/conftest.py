@@ -21,8 +21,10 @@ import pytest
 
 from loaderd_testing import costs
 from loaderd_testing.bytecode import write_bytecode
-from loaderd_testing.deadlines import DEADLINE_S, LEAVING_S
+from loaderd_testing.deadlines import DEADLINE_S, LEAVING_S, WaitedInVainError
 from loaderd_testing.leaks import Leaks
+from loaderd_testing.witnesses import told
+from loaderd_wire.errors import StallError
 
 pytest_plugins = ["loaderd_testing.loop_fixtures", "loaderd_testing.engine_fixtures"]
 
@@ -229,12 +231,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 pytest.skip(LACKS[facility])
 
 
+def _waited_in_vain(error: BaseException) -> bool:
+    """Whether a test failed because something did not happen in time."""
+    waits = (WaitedInVainError, StallError, subprocess.TimeoutExpired)
+    return isinstance(error, waits) or (
+        isinstance(error, pytest.fail.Exception) and str(error.msg).startswith("Timeout")
+    )
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    item: pytest.Item,
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     costs.spend(report)
+    if call.excinfo is not None and _waited_in_vain(call.excinfo.value) and (said := told()):
+        report.sections.append(("what was going on meanwhile", said))
     if (
         report.skipped
         and not hasattr(report, "wasxfail")

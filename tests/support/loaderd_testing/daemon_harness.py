@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,10 +17,14 @@ from typing import Any
 import numpy as np
 
 from loaderd.cli import status
+from loaderd.cli.control_client import ControlConnection
 from loaderd.server.status_report import as_plain
 from loaderd_client import Loader, StallError
-from loaderd_testing.deadlines import DEADLINE_S, until
+from loaderd_testing.deadlines import DEADLINE_S, LEAVING_S, WaitedInVainError, until
 from loaderd_testing.python_processes import command, python, run
+from loaderd_testing.witnesses import WITNESSES, parts, processes
+
+LOG_LINES = 100  # the last of a daemon's log, for a wait that was in vain
 
 # What a user would bring: a picture-like array, a label and a text, all a function of the index.
 # FAULT is prepended per test.
@@ -138,6 +143,7 @@ class Site:
             begin = log.tell()
             files = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             self.process = python(*program, *args, **files) if program else command(*args, **files)
+        WITNESSES[self] = self.plight
         if wait:
             until(
                 "the daemon's ready line",
@@ -212,6 +218,31 @@ class Site:
         """What `loaderd status` prints on a wide terminal, asked in this process."""
         return "\n".join(status.lines(status.fetch(str(self.socket)), 200, False))
 
+    def plight(self) -> str:
+        """What it and its workers are doing, for a wait that was in vain."""
+        return parts(
+            stacks=self._asked,
+            status=self.shown,
+            json=lambda: json.dumps(as_plain(status.fetch(str(self.socket)))),
+            log=lambda: "\n".join(self.text().splitlines()[-LOG_LINES:]),
+            processes=lambda: processes(self.pid),
+        )
+
+    def _asked(self) -> str:
+        """Stacks of the workers, as far as they answer."""
+        asked = [one["worker"] for one in self.status()["workers"] if one["state"] == "up"]
+        for worker in asked:
+            with ControlConnection(str(self.socket), f"stack {worker}") as line:
+                list(line.messages())
+
+        def stacks() -> dict[int, str]:
+            workers = self.status()["workers"]
+            return {one["worker"]: one["stack"] for one in workers if one["worker"] in asked}
+
+        with contextlib.suppress(WaitedInVainError):  # one may be stopped
+            until("stacks", lambda: "" not in stacks().values(), LEAVING_S)
+        return "\n".join(f"worker {worker}: {stack}" for worker, stack in stacks().items())
+
     def cli(self, *args: str, **more: Any) -> subprocess.CompletedProcess[str]:
         return run(*args, cwd=self.folder, **more)
 
@@ -229,6 +260,7 @@ class Site:
         """Ends everything and checks that nothing is left: no process, and of files only what
         DESIGN allows.
         """
+        WITNESSES.pop(self, None)
         for loader in self.loaders:
             loader.close()
         if self._process is not None and self._process.poll() is None:

@@ -21,6 +21,7 @@ from loaderd_testing import trainer_forks
 from loaderd_testing.daemon_harness import Site, alive, children
 from loaderd_testing.deadlines import DEADLINE_S, until
 from loaderd_testing.pages import ROOT
+from loaderd_testing.witnesses import WITNESSES, parts, processes
 
 FOLDER = ROOT / "client" / "examples"
 SAMPLES = 120  # of the stream "train", as config.toml says
@@ -65,6 +66,10 @@ class Run:
     def __init__(self, examples: Examples, pid: int, out: Path, ranks: int) -> None:
         self.pid = pid
         self._examples, self._out, self._ranks = examples, out, ranks
+
+    def plight(self) -> str:
+        """What its processes are doing, for a wait that was in vain."""
+        return parts(example=self.all_text, processes=lambda: processes(self.pid))
 
     def text(self, rank: int = 0, life: int = 0) -> str:
         """What it has printed so far."""
@@ -142,6 +147,8 @@ class Examples:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        WITNESSES[self] = self._plight
+        self._runs: list[Run] = []
         self._codes: dict[int, int] = {}
         self._rest = b""
         self._count = 0
@@ -169,7 +176,11 @@ class Examples:
         self._server.stdin.flush()
         while "code" in (said := self._said()):
             self._codes[said["pid"]] = said["code"]
-        return Run(self, said["pid"], out, ranks)
+        self._runs.append(Run(self, said["pid"], out, ranks))
+        return self._runs[-1]
+
+    def _plight(self) -> str:
+        return "\n".join(run.plight() for run in self._runs if self.ended(run.pid) is None)
 
     def ended(self, pid: int) -> int | None:
         """The exit code of a run, if it has ended."""
@@ -211,6 +222,7 @@ class Examples:
             ]
 
     def close(self) -> None:
+        WITNESSES.pop(self, None)
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         self._server.stdin.close()

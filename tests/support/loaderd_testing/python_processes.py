@@ -15,6 +15,7 @@ from typing import Any
 from loaderd_testing import costs, process_forks
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.leaks import KEPT_FDS, KEPT_PIDS
+from loaderd_testing.witnesses import WITNESSES, parts, processes
 
 SUPPORT = str(Path(__file__).parents[1])  # where the package of this file is found
 
@@ -117,8 +118,12 @@ class Fork(subprocess.Popen[Any]):
         said = self._answers.recv(ANSWER_BYTES)
         assert said, "the process to fork from has ended"
         self.pid = json.loads(said)
+        WITNESSES[self.pid] = self._plight
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]  # not in its stub
+
+    def _plight(self) -> str:
+        return parts(process=lambda: processes(self.pid)) if self.poll() is None else ""
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         return self._look(0)
@@ -139,6 +144,7 @@ class Fork(subprocess.Popen[Any]):
                 costs.add(cpu_s)
                 self.returncode = os.waitstatus_to_exitcode(status)
                 self._answers.close()
+                WITNESSES.pop(self.pid, None)
         return self.returncode
 
 

@@ -22,6 +22,8 @@ import sys
 from importlib import import_module
 from typing import Any, cast
 
+from loaderd_testing.witnesses import tell_stacks
+
 
 def main() -> None:
     """Serve until the input ends. In a fork: be the run, and return at its end."""
@@ -57,6 +59,7 @@ def run(request: dict[str, Any]) -> None:
     os.environ.update(request["env"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     write_into(request["out"])
+    tell_stacks()
     if request["ranks"]:
         agent(request["ranks"], request["program"], request["args"], request["out"])
     else:
@@ -97,6 +100,7 @@ def agent(ranks: int, path: str, args: list[str], out: str) -> None:
 
 
 def rank(path: str, args: list[str], out: str) -> None:
+    tell_stacks()
     write_into(f"{out}.{os.environ['RANK']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}")
     program(path, args)
 
