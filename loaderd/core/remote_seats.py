@@ -34,6 +34,7 @@ class RemoteSeats:
         self.up: set[int] = set()
         self.trouble = ""
         self._doing: dict[int, str] = {}  # before they are ready, by worker
+        self._most = ""  # what most of them do, with their number
         self._told = self._seen = 0, "", ""  # `_now` as the log was told, and as it was seen last
         self._seen_s = 0.0  # since when
         self._begun = False
@@ -74,10 +75,11 @@ class RemoteSeats:
     def does(self, worker: int, doing: str) -> None:
         """A worker that is not ready does this, such as "waiting for Ray to find room"."""
         self._doing[worker] = doing
+        self._count()
 
     def sort(self, w: PoolWorker) -> None:
         """Note what has become of a worker."""
-        self._doing.pop(w.worker, None)
+        self._forget(w.worker)
         if w.life is WorkerState.UP:
             self.reached()
             self.up.add(w.worker)
@@ -97,7 +99,7 @@ class RemoteSeats:
             cause: What became of it; "" if it was to end.
         """
         self.up.discard(w.worker)
-        self._doing.pop(w.worker, None)
+        self._forget(w.worker)
         if w.life is WorkerState.STARTING and not w.reached and not self.up:
             self._reached, self._misses = False, self._misses + 1
         if cause:
@@ -146,8 +148,16 @@ class RemoteSeats:
         """
         if len(self.up) == self.size:
             return self.size, "", ""
+        return len(self.up), self.trouble, self._most
+
+    def _forget(self, worker: int) -> None:
+        if self._doing.pop(worker, None) is not None:
+            self._count()
+
+    def _count(self) -> None:
+        """Here and not in `_now`, which each event asks for."""
         most = Counter(self._doing.values()).most_common(1)
-        return len(self.up), self.trouble, f"{most[0][1]} {most[0][0]}" if most else ""
+        self._most = f"{most[0][1]} {most[0][0]}" if most else ""
 
     def invariants(self, workers: Iterable[PoolWorker]) -> None:
         """Check the tables.

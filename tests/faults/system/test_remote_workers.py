@@ -371,15 +371,7 @@ def remote(site: Site) -> dict[str, Any]:
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-    shop = Workshop(tmp_path, [numbers()], ray=RayConfig(address=address))
-    try:
-        shop.facts("train")
-        shop.pool.start(1, 0.0, True)
-        death = shop.death(1)
-        assert not death.own
-        assert death.boot.startswith(f"Ray at {address} is not reachable: ")
-    finally:
-        shop.close()
+    assert refused(tmp_path, address).startswith(f"Ray at {address} is not reachable: ")
 
 
 def test_a_cluster_that_asks_for_a_token_is_told_with_where_to_put_it(
@@ -387,13 +379,19 @@ def test_a_cluster_that_asks_for_a_token_is_told_with_where_to_put_it(
 ) -> None:
     monkeypatch.setenv("RAY_NUM_REDIS_GET_RETRIES", "1")
     with head_with_a_token(tmp_path) as address:
-        shop = Workshop(tmp_path, [numbers()], ray=RayConfig(address=address))
-        try:
-            shop.facts("train")
-            shop.pool.start(1, 0.0, True)
-            death = shop.death(1)
-            assert not death.own
-            assert death.boot.startswith(f"Ray at {address} asks for a token, and this daemon has ")
-            assert "RAY_AUTH_TOKEN_PATH=FILE" in death.boot
-        finally:
-            shop.close()
+        why = refused(tmp_path, address)
+        assert why.startswith(f"Ray at {address} asks for a token, and this daemon has ")
+        assert "RAY_AUTH_TOKEN_PATH=FILE" in why
+
+
+def refused(folder: Path, address: str) -> str:
+    """Why a worker for a cluster has not started; it is no fault of the worker."""
+    shop = Workshop(folder, [numbers()], ray=RayConfig(address=address))
+    try:
+        shop.facts("train")
+        shop.pool.start(1, 0.0, True)
+        death = shop.death(1)
+        assert not death.own
+        return death.boot
+    finally:
+        shop.close()
