@@ -47,9 +47,20 @@ REPLAY = "LOADERD_SEED={} python -m pytest tests/simulation -k replay -s"
 
 
 class World(Clockwork):
-    """Made from a seed alone. `make`: what builds the scheduler, so that a test can plant a bug."""
+    """Made from a seed alone.
 
-    def __init__(self, seed: int, make: MakeScheduler = Scheduler, aloud: bool = False) -> None:
+    make: what builds the scheduler, so that a test can plant a bug.
+    ends: daemons may hand over, and drop trainers that live.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        make: MakeScheduler = Scheduler,
+        aloud: bool = False,
+        *,
+        ends: bool = True,
+    ) -> None:
         super().__init__(seed, aloud)
         seeder = self.seeder
         self._make = make
@@ -70,7 +81,7 @@ class World(Clockwork):
         self.shared = self.share_chance.random() < SHARED
         # likewise; most of all where somebody else could get what a trainer still reads
         self.end_chance = random.Random(f"end {seed}")
-        often = 0.5 if self.shared else 0.08
+        often = (0.5 if self.shared else 0.08) if ends else 0.0
         self.handovers = self.end_chance.randint(1, 3) * (self.end_chance.random() < often)
         self.drops = self.end_chance.random() < often
         # of sharers that are stopped in the midst of next()
