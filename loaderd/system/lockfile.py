@@ -10,6 +10,7 @@ import socket
 import stat
 from types import TracebackType
 
+from loaderd.system.file_locks import lies_at
 from loaderd.system.fork_hooks import closed_in_children
 from loaderd_wire import paths
 
@@ -103,9 +104,7 @@ class LockFile:
                         "[daemon] socket"
                     )
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Who held it may have removed the file just before we got the lock: then ours is a
-                # lock on a name that is gone.
-                if _same_file(fd, self.path):
+                if lies_at(fd, self.path):
                     return fd
             except BlockingIOError:
                 holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip()
@@ -140,7 +139,7 @@ class LockFile:
         Nothing may listen at the socket paths by now. Idempotent.
         """
         if self._fd >= 0:
-            if not self._lent and _same_file(self._fd, self.path):
+            if not self._lent and lies_at(self._fd, self.path):
                 os.unlink(self.path)
             os.close(self._fd)
             self._fd = -1
@@ -241,12 +240,3 @@ def _is_served(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         return probe.connect_ex(path) in (0, errno.EAGAIN)
-
-
-def _same_file(fd: int, path: str) -> bool:
-    try:
-        found = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return False
-    ours = os.fstat(fd)
-    return (ours.st_dev, ours.st_ino) == (found.st_dev, found.st_ino)

@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from loaderd.cli.exit_codes import NO_START, CommandError
+from loaderd.system.file_locks import lies_at
 from loaderd_wire.errors import BadSample
 
 CHUNK = 1 << 20  # hashes looked at together
@@ -40,13 +41,7 @@ class ScanState:
         ]
         self.path = os.path.join(folder, name)
         try:
-            os.makedirs(self.path, mode=0o700, exist_ok=True)
-            self._lock = os.open(
-                os.path.join(self.path, "lock"),
-                os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
-                0o600,
-            )
-            self.keeps = _locked(self._lock)
+            self._lock, self.keeps = _claimed(self.path)
             if not self.keeps:
                 self.path = tempfile.mkdtemp(prefix="loaderd-check-")
             self.state = {} if anew or not self.keeps else self._read()
@@ -186,6 +181,30 @@ class ScanState:
         if not self.keeps or not os.path.exists(os.path.join(self.path, "state.json")):
             shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
+
+
+def _claimed(folder: str) -> tuple[int, bool]:
+    """Make the folder of a scan if there is none, and try to get its lock.
+
+    A scan that ends at the same time may remove the folder: then it is made again.
+
+    Returns:
+        (a descriptor of the lock file, whether the lock is ours).
+
+    Raises:
+        OSError: The folder or the file cannot be made.
+    """
+    path = os.path.join(folder, "lock")
+    while True:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except FileNotFoundError:
+            continue
+        ours = _locked(fd)
+        if not ours or lies_at(fd, path):
+            return fd, ours
+        os.close(fd)
 
 
 def _locked(fd: int) -> bool:

@@ -18,17 +18,18 @@ import json
 import mmap
 import os
 import struct
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from itertools import islice
-from typing import Any
+from tempfile import NamedTemporaryFile
+from typing import IO, Any
 
 import numpy as np
 
 from loaderd.data.layouts.keys import KeyFormat, Keys, ListedKeys, Runs
 from loaderd.data.lmdb.store import Store
 from loaderd.system.cache_folder import cache_folder, mark_used, remove_unused
+from loaderd.system.file_locks import lies_at
 from loaderd.system.progress import ProgressLine
 
 MAGIC = b"loaderd key index 1\n"
@@ -172,7 +173,7 @@ def _blocks(keys: Iterable[bytes]) -> Iterator[bytes | int]:
 
 
 @contextlib.contextmanager
-def _part_of(path: str) -> Iterator[Any]:
+def _part_of(path: str) -> Iterator[IO[bytes]]:
     """A new file beside this one, locked, and gone afterwards unless it was renamed.
 
     Those that a killed process has left are removed.
@@ -189,15 +190,28 @@ def _part_of(path: str) -> Iterator[Any]:
             ):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(file.name)
-    with tempfile.NamedTemporaryFile(
-        "wb+", prefix=name, suffix=PART, dir=folder, delete=False
-    ) as part:
+    with _locked(folder, name) as part:
         try:
-            fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield part
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(part.name)
+
+
+def _locked(folder: str, name: str) -> IO[bytes]:
+    """A new file that begins with this name. Before it is locked, another process may remove it."""
+    while True:
+        part = NamedTemporaryFile("wb+", prefix=name, suffix=PART, dir=folder, delete=False)  # noqa: SIM115 - the caller closes it
+        try:
+            fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lies_at(part.fileno(), part.name):
+                return part
+        except BlockingIOError:
+            pass
+        except OSError:
+            os.unlink(part.name)
+            raise
+        part.close()
 
 
 def _fill(fd: int, wanted: dict[str, Any], pieces: Iterator[bytes | int]) -> tuple[int, memoryview]:

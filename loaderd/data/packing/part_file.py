@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from loaderd.data.errors import SourceError, writing
-from loaderd.system.lock_holder import holder
+from loaderd.system.file_locks import holder, lies_at
 
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # of file systems on which folders cannot be synced
 
@@ -31,7 +31,7 @@ def claimed(target: str) -> Iterator[str]:
         try:
             if not _locked(fd, part):
                 raise SourceError(f"{target}: {holder(fd)} is packing into it right now")
-            if not _lies_at(fd, part):
+            if not lies_at(fd, part):
                 continue  # its former owner has finished in the meantime
             yield part
             return
@@ -53,13 +53,6 @@ def _locked(fd: int, part: str) -> bool:
         except BlockingIOError:
             return False
     return True
-
-
-def _lies_at(fd: int, part: str) -> bool:
-    try:
-        return os.stat(part).st_ino == os.fstat(fd).st_ino
-    except OSError:
-        return False
 
 
 def finish(part: str, target: str) -> int:

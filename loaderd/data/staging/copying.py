@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from loaderd.data.errors import NO_ROOM, SourceError, reading
 from loaderd.data.lmdb.file_facts import FileFacts, open_file, read_facts
 from loaderd.data.staging.folder import COPY, PART, SUMS, StageFolder
-from loaderd.data.staging.own_files import is_at, open_own, take_lock
+from loaderd.data.staging.own_files import open_own, take_lock
+from loaderd.system.file_locks import lies_at
 
 PIECE = 32 << 20  # bytes with a hash of their own
 READ = 4 << 20  # bytes at once: between two of them it is told how far the copy is
@@ -161,7 +162,7 @@ class _CopyMaker:
         except FileNotFoundError:
             return ""
         take_lock(self._part, self._others)
-        if not is_at(self._part, path):
+        if not lies_at(self._part, path):
             return ""
         if not there and os.path.lexists(copy):  # it has become whole meanwhile
             os.unlink(part)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from loaderd.data.errors import SourceError
-from loaderd.system.lock_holder import holder
+from loaderd.system.file_locks import holder
 
 LOCKED_S = 0.1  # between two tries to get a lock: the kernel has none with a time limit
 FLAGS = (
@@ -50,14 +50,6 @@ def open_own(path: str, *, make: bool = True) -> int:
         raise SourceError(
             f"{path}: {error.strerror}; remove it, or set another [daemon] stage"
         ) from None
-
-
-def is_at(fd: int, path: str) -> bool:
-    """Whether this open file still lies at `path`."""
-    try:
-        return os.path.samestat(os.fstat(fd), os.lstat(path))
-    except FileNotFoundError:
-        return False
 
 
 def take_lock(fd: int, tick: Callable[[str], object]) -> None:

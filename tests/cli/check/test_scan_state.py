@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from loaderd.cli.check import scan_state
 from loaderd.cli.check.scan_state import ScanState
 from loaderd.cli.exit_codes import CommandError
 from loaderd_wire.errors import BadSample
@@ -55,6 +56,24 @@ def test_files_that_somebody_has_spoilt_count_for_nothing(tmp_path: Path, spoil:
     with saved(tmp_path) as second:
         assert second.state == {}
         assert list(second.bad()) == []
+
+
+def test_a_folder_that_another_scan_removes_before_it_is_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others, locked = [saved(tmp_path)], scan_state._locked
+
+    def after_the_other(fd: int) -> bool:
+        if others:
+            others.pop().__exit__(None, None, None)
+        return locked(fd)
+
+    monkeypatch.setattr(scan_state, "_locked", after_the_other)
+    with saved(tmp_path) as scan:
+        scan.add(np.array([1], np.uint64))
+        scan.save(done=1)
+    with saved(tmp_path) as scan:
+        assert scan.state["done"] == 1
 
 
 def test_a_new_beginning_and_other_streams_find_nothing(tmp_path: Path) -> None:

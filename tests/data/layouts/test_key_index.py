@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,6 +188,28 @@ def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(
     with key_index._part_of(str(file)) as part:
         found(path)
         assert Path(part.name).exists()
+    assert files(tmp_path) == [file]
+
+
+def test_what_another_process_removes_before_it_is_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = of_names(tmp_path / "db")
+    found(path)
+    (file,) = files(tmp_path)
+    file.unlink()
+    make, others = key_index.NamedTemporaryFile, [key_index._part_of(str(file))]
+
+    def then_another_looks(*args: Any, **kwargs: Any) -> Any:
+        part = make(*args, **kwargs)
+        if others:
+            with others.pop():
+                assert not os.path.exists(part.name)
+        return part
+
+    monkeypatch.setattr(key_index, "NamedTemporaryFile", then_another_looks)
+    found(path)
+    assert not others
     assert files(tmp_path) == [file]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loaderd.data.errors import SourceError
-from loaderd.data.staging.own_files import is_at, open_own, take_lock
+from loaderd.data.staging.own_files import open_own, take_lock
 
 
 def a_socket(path: str) -> None:
@@ -72,14 +72,3 @@ def test_who_has_a_lock_is_told_with_its_number_until_it_lets_go(tmp_path: Path)
     assert told == [f"pid {pid}", f"pid {pid} (stopped; SIGCONT continues it)"]
     for fd in (mine, *ready, *done):
         os.close(fd)
-
-
-def test_a_file_that_was_renamed_is_at_its_place_no_longer(tmp_path: Path) -> None:
-    fd = open_own(str(tmp_path / "a"))
-    assert is_at(fd, str(tmp_path / "a"))
-    os.rename(tmp_path / "a", tmp_path / "b")
-    assert not is_at(fd, str(tmp_path / "a"))
-    open_own_again = open_own(str(tmp_path / "a"))
-    assert not is_at(fd, str(tmp_path / "a"))
-    os.close(fd)
-    os.close(open_own_again)

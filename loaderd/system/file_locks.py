@@ -1,4 +1,4 @@
-"""Which process has the lock of a file, as far as the kernel shows it."""
+"""Files that are locked: whether they are still there, and which process has the lock."""
 
 from __future__ import annotations
 
@@ -10,8 +10,24 @@ LOCKS = "/proc/locks"
 HIDDEN = "a process that is not to be seen from here (another container?)"
 
 
+def lies_at(fd: int, path: str) -> bool:
+    """Whether an open file still lies at a path.
+
+    Between opening it and getting its lock another process may have removed or renamed it. Then
+    the lock is one on a name that is gone.
+
+    Args:
+        fd: The file.
+        path: Where it was opened or made.
+    """
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except OSError:
+        return False
+
+
 def holder(fd: int) -> str:
-    """Who has the `flock` of a file, in words.
+    """Who has the `flock` of a file, in words, as far as the kernel shows it.
 
     Args:
         fd: The file.
