@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,3 +94,21 @@ def test_a_file_is_found_but_a_lock_is_not(folder: Path, where: str) -> None:
     assert leaks.found() == [f"file {folder}/{where}/d.sock"]
     (folder / where / "d.sock").unlink()
     (folder / where / "d.sock.lock").unlink()
+
+
+def test_a_folder_that_is_removed_while_it_is_looked_at_is_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaks, going, scan = Leaks(folder), folder / "tmp" / "going", os.scandir
+    going.mkdir()
+
+    def remove(path: str = ".") -> Any:
+        if os.fspath(path) == str(going):
+            going.rmdir()
+        return scan(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", remove)
+        leaks.found()
+    assert not going.exists()
+    assert leaks.found() == []

@@ -75,10 +75,12 @@ class Leaks:
         """Files in the folders for default sockets and for temporary files, but the lock files,
         which the next start sweeps.
         """
-        for folder in ("loaderd", "tmp"):
-            for path in sorted((self._folder / folder).glob("**/*")):
-                if path.suffix != ".lock":
-                    yield f"file {path}"
+        for top in ("loaderd", "tmp"):
+            # a folder that is removed at this moment is passed over
+            for folder, folders, files in os.walk(self._folder / top):
+                for name in sorted(folders + files):
+                    if not name.endswith(".lock"):
+                        yield f"file {os.path.join(folder, name)}"
 
 
 class Process(NamedTuple):
