@@ -232,7 +232,14 @@ class FakeDaemon:
                     session.control.close()
                     del self.sessions[session.number]
             for fd in [fd for fd in ready if fd in self._strangers]:
-                self._stranger(fd)
+                control, buffer = self._strangers.pop(fd)
+                try:
+                    self._stranger(control, buffer)
+                except ConnectionError:  # gone before it was answered, or had read the answer
+                    control.close()
+                except Death:
+                    control.close()
+                    raise
             self._hear()
             self._throw()
             for session in list(self.sessions.values()):
@@ -253,24 +260,22 @@ class FakeDaemon:
         if self.rules.messages_left > 0:
             self.rules.messages_left -= 1
 
-    def _stranger(self, fd: int) -> None:
-        control, buffer = self._strangers[fd]
+    def _stranger(self, control: socket.socket, buffer: bytearray) -> None:
         data = control.recv(1 << 16)
         if not data:
             control.close()
-            del self._strangers[fd]
             return
         buffer += data
         hello = unframe(buffer)
         if hello is None:
+            self._strangers[control.fileno()] = (control, buffer)
             return
         self._count()
-        del self._strangers[fd]
         self.hellos.append(hello)
         for text in self.rules.starting:
             control.send(frame(m.Starting(text)))
         if self.rules.starts_for_ever:
-            self._strangers[fd] = (control, bytearray())
+            self._strangers[control.fileno()] = (control, bytearray())
             return
         if self.rules.reject:
             control.send(frame(m.Rejected(*self.rules.reject)))
