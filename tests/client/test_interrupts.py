@@ -21,6 +21,7 @@ import pytest
 
 from client.test_loader import finished, trainer
 from loaderd_client import Loader, LoaderdError, signals
+from loaderd_client.control_socket import ControlSocket
 from loaderd_client.log import LOG, warn
 from loaderd_client.signals import Carried, Held, Unswallowed
 from loaderd_testing.deadlines import DEADLINE_S
@@ -124,25 +125,52 @@ def test_no_class_is_made_while_a_batch_is_waited_for(fake: Fake) -> None:
     assert out == "[]\n", err
 
 
+@contextlib.contextmanager
+def alarm(handler: Callable[..., object], waits: Callable[[], object]) -> Iterator[None]:
+    """This thread gets a signal, for which it has this handler, as soon as it waits."""
+    old, thread = signal.signal(signal.SIGALRM, handler), threading.get_ident()
+
+    def send() -> None:
+        until("the wait", waits)
+        signal.pthread_kill(thread, signal.SIGALRM)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        sender.join()
+        signal.signal(signal.SIGALRM, old)
+
+
 def test_a_handshake_that_is_interrupted_goes_on_and_asks_no_second_time(
-    fake: Fake, load: Load
+    fake: Fake, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = fake(starts_for_ever=True)
-    loader = load()
-    old = signal.signal(signal.SIGALRM, _raise)
-    try:
-        for _ in range(3):
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
-            with pytest.raises(TimeoutError, match=r"^mine$"):
-                len(loader)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
+    loader, wait, waits = load(), ControlSocket.wait, 0
+
+    def counted(control: ControlSocket, timeout_s: float) -> bool:
+        nonlocal waits
+        waits += 1
+        return wait(control, timeout_s)
+
+    monkeypatch.setattr(ControlSocket, "wait", counted)
+    for _ in range(3):
+        before = waits
+        with (
+            alarm(_raise, lambda before=before: waits > before and daemon.hellos),
+            pytest.raises(TimeoutError, match=r"^mine$"),
+        ):
+            len(loader)
     assert len(daemon.hellos) == 1
 
 
 def _raise(*_: object) -> None:
     raise TimeoutError("mine")
+
+
+def waits_for_a_batch(daemon: FakeDaemon) -> Callable[[], bool]:
+    return lambda: any(said.waiting for said in daemon.rules.said)
 
 
 IMPORTS = """
@@ -373,13 +401,11 @@ def test_another_threads_close_ends_a_wait_for_nobody(tmp_path: Path) -> None:
 def test_a_handler_may_close_the_loader_that_waits(fake: Fake, load: Load) -> None:
     daemon = fake(makes=False)
     loader = load(timeout_s=1000)
-    old = signal.signal(signal.SIGALRM, lambda *_: loader.close())
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with pytest.raises(LoaderdError, match="is closed"):
-            next(iter(loader))
-    finally:
-        signal.signal(signal.SIGALRM, old)
+    with (
+        alarm(lambda *_: loader.close(), waits_for_a_batch(daemon)),
+        pytest.raises(LoaderdError, match="is closed"),
+    ):
+        next(iter(loader))
     until("the session's end", lambda: not daemon.sessions)
     assert loader._delivery._current.session is None
 
@@ -398,12 +424,8 @@ def test_a_handler_that_asks_for_a_batch_in_the_middle_of_next_is_told_so(
             next(batches)
         told.append(str(caught.value))
 
-    old = signal.signal(signal.SIGALRM, handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
+    with alarm(handler, waits_for_a_batch(daemon)):
         assert next(batches).step == 0
-    finally:
-        signal.signal(signal.SIGALRM, old)
     assert "by a signal handler" in told[0]
 
 
@@ -418,27 +440,21 @@ def test_a_state_saved_in_a_handler_before_the_daemon_has_answered_is_the_begin(
         states.append(loader.state_dict())
         raise TimeoutError("mine")
 
-    old = signal.signal(signal.SIGALRM, handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with pytest.raises(TimeoutError):
-            next(iter(loader))
-    finally:
-        signal.signal(signal.SIGALRM, old)
+    with alarm(handler, lambda: daemon.hellos), pytest.raises(TimeoutError):
+        next(iter(loader))
     assert (states[0]["epoch"], states[0]["position"]) == (0, 0)
     assert len(daemon.hellos) == 1
 
 
 def test_a_fork_in_mid_handshake_keeps_no_connection_in_the_child(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
+        listener.settimeout(DEADLINE_S)
         listener.bind(str(tmp_path / "d.sock"))
         listener.listen()
-        out, err = finished(
-            trainer(f"""
+        process = trainer(f"""
             import os, signal
             def interrupt(*_): raise TimeoutError
             signal.signal(signal.SIGALRM, interrupt)
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
             loader = Loader({str(tmp_path / "d.sock")!r}, "train", output="numpy")
             try:
                 len(loader)
@@ -453,5 +469,9 @@ def test_a_fork_in_mid_handshake_keeps_no_connection_in_the_child(tmp_path: Path
                 os._exit(0)
             os.waitpid(pid, 0)
         """)
-        )
+        connected, _ = listener.accept()
+        with connected:
+            assert connected.recv(1 << 16)  # its hello, which it waits behind
+            process.send_signal(signal.SIGALRM)
+            out, err = finished(process)
     assert out == "1\n0\n", err
