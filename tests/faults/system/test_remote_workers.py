@@ -22,6 +22,7 @@ from loaderd.core.jobs import Done, JobKind, Stage, unstamp
 from loaderd_testing.daemon_harness import Site, digest, take
 from loaderd_testing.deadlines import until
 from loaderd_testing.engine_harness import Pond, Workshop, adding, numbers
+from loaderd_testing.ports import reserved_port
 from loaderd_testing.ray_nodes import STORE_BYTES, Nodes, head_with_a_token, two_nodes
 from loaderd_testing.sample_builders import image_samples, op, write_own
 
@@ -369,9 +370,9 @@ def remote(site: Site) -> dict[str, Any]:
 
 
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    assert refused(tmp_path, address).startswith(f"Ray at {address} is not reachable: ")
+    with reserved_port() as port:
+        address = f"127.0.0.1:{port}"
+        assert refused(tmp_path, address).startswith(f"Ray at {address} is not reachable: ")
 
 
 def test_a_cluster_that_asks_for_a_token_is_told_with_where_to_put_it(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from PIL import Image
 
 from loaderd_testing.daemon_harness import Site
 from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.ports import reserved_port
 from server.test_status_report import STATUS as FULL
 
 HOSTILE = "<img src=x onerror=document.title='hurt'>"
@@ -100,13 +100,11 @@ def test_the_page_is_live_readable_everywhere_and_believes_no_sample(
     from playwright.sync_api import expect, sync_playwright
 
     pack(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     (tmp_path / "code.py").write_text(CODE)
-    site.config.write_text(CONFIG.format(port=port))
-    site.serve()
     wrong: list[str] = []
-    with sync_playwright() as driver:
+    with reserved_port() as port, sync_playwright() as driver:
+        site.config.write_text(CONFIG.format(port=port))
+        site.serve()
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=QUIET)
         context = browser.new_context(color_scheme="light", viewport={"width": 1200, "height": 900})
         context.set_default_timeout(DEADLINE_S * 1000)

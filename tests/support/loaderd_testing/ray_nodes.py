@@ -22,6 +22,7 @@ from typing import Any
 from loaderd.config.ray import RayConfig
 from loaderd_testing import leaks
 from loaderd_testing.deadlines import until
+from loaderd_testing.ports import reserved_port
 
 STORE_BYTES = 80 << 20  # about the least that Ray takes
 CPUS = 2  # of a node
@@ -98,9 +99,14 @@ def head_with_a_token(folder: Path) -> Iterator[str]:
     spec = importlib.util.find_spec("ray")
     assert spec is not None
     assert spec.origin is not None
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    program = f"{os.path.dirname(spec.origin)}/core/src/ray/gcs/gcs_server"
+    with reserved_port() as port, _head(folder, os.path.dirname(spec.origin), port):
+        until("the head", lambda: listens(port))
+        yield f"127.0.0.1:{port}"
+
+
+@contextmanager
+def _head(folder: Path, ray: str, port: int) -> Iterator[None]:
+    program = f"{ray}/core/src/ray/gcs/gcs_server"
     options = {
         "log_dir": folder, "gcs_server_port": port, "node-ip-address": "0.0.0.0", "session-name": "test", "config_list": "e30="
     }  # fmt: skip
@@ -111,8 +117,7 @@ def head_with_a_token(folder: Path) -> Iterator[str]:
         env={**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 64},
     )
     try:
-        until("the head", lambda: listens(port))
-        yield f"127.0.0.1:{port}"
+        yield
     finally:
         process.kill()
         process.wait()

@@ -16,6 +16,7 @@ from loaderd.engine.channel import Channel, pair
 from loaderd.engine.messages import WorkerFault
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.engine_harness import Workshop, numbers
+from loaderd_testing.ports import reserved_port
 
 
 def test_a_ray_that_cannot_be_imported_is_told_in_one_line(tmp_path: Path) -> None:
@@ -41,8 +42,8 @@ def test_ray_is_loaded_only_where_somebody_listens_at_its_address(
     tmp_path: Path, listens: bool
 ) -> None:
     (tmp_path / "ray.py").write_text("raise ImportError('it was loaded')")
-    with socket.create_server(("127.0.0.1", 0)) as head:
-        address = f"127.0.0.1:{head.getsockname()[1]}"
+    with reserved_port() as port, socket.create_server(("127.0.0.1", port)) as head:
+        address = f"127.0.0.1:{port}"
         if not listens:
             head.close()
         shop = Workshop(tmp_path, [numbers()], ray=RayConfig(address=address))
