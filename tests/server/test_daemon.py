@@ -27,6 +27,7 @@ from loaderd.system.lockfile import CannotServe, LockFile
 from loaderd_testing.daemon_harness import until
 from loaderd_testing.daemon_process import SAMPLES, SPECS
 from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.ports import reserved_port
 from loaderd_testing.python_processes import SERVING, SUPPORT, python
 from loaderd_wire.codec import WIRE, frame, unframe
 from loaderd_wire.messages import (
@@ -253,7 +254,8 @@ def test_a_client_is_admitted_with_its_memory_and_gets_batches(start: Any) -> No
 
 def test_clients_that_come_early_are_told_to_wait(start: Any) -> None:
     daemon = start("train", "late")
-    until("its socket", lambda: os.path.exists(daemon.socket))
+    # it listens at the one for clients by then, which has a name a moment before it does
+    until("its socket for messages", lambda: os.path.exists(daemon.socket + ".zmq"))
     line = daemon.connect()
     line.send(HELLO)
     assert "late" in line.get(Starting).text
@@ -835,11 +837,6 @@ def test_an_idle_daemon_with_an_idle_client_makes_no_turns(start: Any) -> None:
 
 
 def test_metrics_and_probes_are_answered(start: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    daemon = start(metrics=f"127.0.0.1:{port}").wait("ready: ")
-    daemon.attach()
-
     def get(path: str) -> bytes:
         with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as web:
             web.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -848,9 +845,12 @@ def test_metrics_and_probes_are_answered(start: Any) -> None:
                 got += data
         return got
 
-    assert b"\nloaderd_sessions 1\n" in get("/metrics")
-    assert b" 200 " in get("/healthz")
-    assert b" 200 " in get("/readyz")
+    with reserved_port() as port:
+        daemon = start(metrics=f"127.0.0.1:{port}").wait("ready: ")
+        daemon.attach()
+        assert b"\nloaderd_sessions 1\n" in get("/metrics")
+        assert b" 200 " in get("/healthz")
+        assert b" 200 " in get("/readyz")
 
 
 def test_the_daemon_itself_imports_no_user_code_and_no_codec(start: Any) -> None:
