@@ -88,7 +88,8 @@ def test_b6_b7_killed_daemons_and_trainers_leave_no_shared_memory_and_disturb_no
             files.add(
                 frozenset(p.name for p in site.folder.iterdir() if p.name.startswith("d.sock"))
             )
-            assert shared() <= before
+            # others on this machine may have a file there for a moment
+            until("nothing new in /dev/shm", lambda: shared() <= before)
         assert len(files) == 1  # the same names each time, and no more
         assert digest([plain(held)]) == digest([content])
         assert len(take(other.loaders[0])) == 13

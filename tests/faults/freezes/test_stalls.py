@@ -507,9 +507,7 @@ def test_workers_that_die_again_and_again_before_they_are_ready_are_counted(
 
 def test_serve_says_what_it_waits_for_and_in_the_end_where_it_hung(site: Site) -> None:
     (site.folder / "slow").touch()
-    bring(site, SLOW_MODULE)
-    (site.folder / "hasty.py").write_text(HASTY)
-    site.serve(program=(str(site.folder / "hasty.py"),), wait=False)
+    bring(site, SLOW_MODULE).serve(wait=False)
     said = (
         r"not ready after \d+ s: opening stream 'train'; the fork server has been importing "
         r"mine \(dataset of stream 'train'\) for \d+ s"
@@ -528,6 +526,9 @@ def test_serve_says_what_it_waits_for_and_in_the_end_where_it_hung(site: Site) -
             in json.loads(site.cli("status", str(site.socket), "--json").stdout)["doing"]
         ),
     )
+    site.kill()
+    (site.folder / "hasty.py").write_text(HASTY)
+    site.serve(program=(str(site.folder / "hasty.py"),), wait=False)
     until("its end", lambda: site.process.poll() is not None)
     assert site.process.returncode == 3
     end = site.text()[site.text().rindex("error") :]

@@ -97,8 +97,9 @@ ONCE = {
     "sends itself SIGKILL": "os.kill(os.getpid(), signal.SIGKILL)",
     "kills its process group": "os.killpg(0, signal.SIGKILL)",
     "stops itself": (
-        "import subprocess; subprocess.Popen(['sh', '-c', f'sleep 1; kill -CONT "
-        "{os.getpid()}']); os.kill(os.getpid(), signal.SIGSTOP)"
+        "import subprocess; subprocess.Popen(['sh', '-c', f'until grep -q T.*stopped "
+        "/proc/{os.getpid()}/status; do sleep 0.1; done; sleep 1; kill -CONT {os.getpid()}']); "
+        "os.kill(os.getpid(), signal.SIGSTOP)"
     ),
     "overruns its stack": "ctypes.CFUNCTYPE(None)(0)()",
 }

@@ -88,7 +88,7 @@ call = "mine:augment"
 
 
 def children(pid: int) -> list[int]:
-    """Pids of the living children of a process."""
+    """Pids of a process's children, of the dead too until they have been reaped."""
     try:
         return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except FileNotFoundError:
@@ -180,7 +180,7 @@ class Site:
 
     def workers(self) -> list[int]:
         def look() -> list[int]:
-            found = [w for t in children(self.pid) for w in children(t)]
+            found = [w for t in children(self.pid) for w in children(t) if alive(w)]
             self.seen.update(found)
             return found
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +101,9 @@ class Run:
         """Kill all its processes."""
         ranks = children(self.pid)
         os.killpg(self.pid, signal.SIGKILL)
-        for one in ranks:  # in sessions of their own
-            os.kill(one, signal.SIGKILL)
+        for one in ranks:  # in sessions of their own, and gone already if torch was quicker
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
         self.code()
 
     def code(self) -> int:
