@@ -71,7 +71,13 @@ class JobAssigner:
             self._job_count += 1
             job = build.hand_out(
                 self._job_count,
-                stream.parts(build.slice.rows, pool.strength, owner.window.prefetch, urgent),
+                stream.parts(
+                    build.slice.rows,
+                    pool.strength,
+                    owner.window.prefetch,
+                    urgent,
+                    pool.available.busy,
+                ),
                 pool.workers[worker].pace.share,
             )
             state.jobs[job.job] = RunningJob(job, worker, owner, build, build.attempt)

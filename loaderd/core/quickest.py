@@ -69,7 +69,9 @@ def is_held(state: SchedulerState, owner: SlotOwner, item: PlannedBatch, worker:
         return False
     build, stream = item.build, state.streams[owner.stream]
     urgent = item.k == owner.window.taken
-    parts = stream.parts(build.slice.rows, pool.strength, owner.window.prefetch, urgent)
+    parts = stream.parts(
+        build.slice.rows, pool.strength, owner.window.prefetch, urgent, pool.available.busy
+    )
     piece_s = stream.work_s(build.next_rows(parts, w.pace.share))
     own_s = left_s(state, w)
     if piece_s is None or own_s is None:

@@ -9,6 +9,7 @@ from loaderd.core.histogram import Durations, Histogram
 from loaderd.core.jobs import Done, Job, JobKind
 from loaderd.core.verdict import STAGES
 
+MOST_ANSWERS = 10_000  # a second, of all workers: the daemon keeps up with 20,000 at the most
 JOB_S = 0.02  # least work of a job, unless a trainer waits for its batch
 # least work of a job if one does: below it, a second worker costs more than it saves
 URGENT_JOB_S = 0.0015
@@ -91,7 +92,7 @@ class StreamState:
     last_stack: str = ""
     broken: tuple[str, str] | None = None
 
-    def parts(self, rows: int, workers: int, window: int, urgent: bool) -> int:
+    def parts(self, rows: int, workers: int, window: int, urgent: bool, busy: int = 0) -> int:
         """Into how many jobs a batch is cut.
 
         Args:
@@ -99,13 +100,15 @@ class StreamState:
             workers: Workers in the pool.
             window: Batches of the session that may be in the making at once.
             urgent: A trainer waits for this batch.
+            busy: Workers that have jobs. All together are to answer MOST_ANSWERS a second at most.
         """
         if self.rules.collated:
             return 1
         if self.row_s is None:
             return workers
         work_s = rows * self.row_s
-        parts = min(workers, int(work_s / (URGENT_JOB_S if urgent else JOB_S)))
+        least_s = max(URGENT_JOB_S if urgent else JOB_S, busy / MOST_ANSWERS)
+        parts = min(workers, int(work_s / least_s))
         if not urgent:
             parts = min(parts, max(-(-PIECES * workers // window), math.ceil(work_s / LONG_JOB_S)))
         return max(1, parts)

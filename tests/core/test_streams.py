@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from loaderd.core.jobs import Done, Job, JobKind
-from loaderd.core.streams import StreamRules, StreamState
+from loaderd.core.streams import MOST_ANSWERS, StreamRules, StreamState
 
 
 def stream(row_s: float | None, *, collated: bool = False) -> StreamState:
@@ -38,6 +38,18 @@ def test_the_more_batches_are_in_the_making_the_fewer_pieces_one_is_cut_into(
     window: int, parts: int
 ) -> None:
     assert stream(3e-3).parts(64, 4, window, False) == parts
+
+
+@pytest.mark.parametrize("urgent", [False, True])
+@pytest.mark.parametrize("workers", [300, 1_000, 3_000])
+@pytest.mark.parametrize("row_s", [1.2e-3, 12e-3])
+def test_all_workers_together_answer_no_more_often_than_the_daemon_can_hear(
+    row_s: float, workers: int, urgent: bool
+) -> None:
+    made = stream(row_s)
+    job_s = 256 * row_s / made.parts(256, workers, 8, urgent, busy=workers)
+    assert workers / job_s <= MOST_ANSWERS or job_s == 256 * row_s
+    assert made.parts(256, workers, 8, urgent, busy=2) >= 256 * row_s / job_s
 
 
 def test_a_collated_batch_is_never_cut() -> None:
