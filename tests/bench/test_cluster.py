@@ -6,15 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 CLUSTER = Path(__file__).with_name("cluster.py")
 
 
-@pytest.mark.timeout(240)
 def test_rows_are_bounded_by_workers_and_by_the_link(tmp_path: Path) -> None:
     command = [sys.executable, str(CLUSTER), "--small"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=220, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=540, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     first, second = ([*part.splitlines()] for part in done.stdout.strip().split("\n\n"))
     rows = [line.strip("| ").split(" | ") for line in first[2:]]
