@@ -242,7 +242,7 @@ class Scheduler:
             )
         session = self._new_session(e, stream)
         state.sessions[e.session] = session
-        stream.sessions.add(e.session)
+        stream.joined(e.session)
         if self._sizer:
             self._sizer.attached()
         if state.draining:

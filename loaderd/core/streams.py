@@ -55,6 +55,7 @@ class StreamState:
     Attributes:
         rules: What it is.
         sessions: Numbers of its sessions.
+        most_sessions: The most that it had at a time since a row of it was last finished.
         row_s: Seconds that a worker takes for a row, a moving average; None until it was measured,
             and where batches are made as a whole.
         whole_row_s: The same where they are.
@@ -76,6 +77,7 @@ class StreamState:
 
     rules: StreamRules
     sessions: set[int] = field(default_factory=set[int])
+    most_sessions: int = 0
     row_s: float | None = None
     whole_row_s: float | None = None
     stage_s: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
@@ -112,6 +114,15 @@ class StreamState:
         if not urgent:
             parts = min(parts, max(-(-PIECES * workers // window), math.ceil(work_s / LONG_JOB_S)))
         return max(1, parts)
+
+    def joined(self, session: int) -> None:
+        """A session is served from now on.
+
+        Args:
+            session: Its number.
+        """
+        self.sessions.add(session)
+        self.most_sessions = max(self.most_sessions, len(self.sessions))
 
     def lost(self, own: bool, cause: str, stack: str) -> None:
         """Count a worker that died at this stream's work.
@@ -174,6 +185,7 @@ class StreamState:
         self.bytes += done.bytes
         if job.kind is not COMPACT:
             self.deaths, self.died = 0.0, 0
+            self.most_sessions = len(self.sessions)
             rows = job.last - job.first
             for stage, seconds in zip(self.stage, done.stage_s, strict=True):
                 stage.add(seconds / rows, rows)

@@ -278,8 +278,9 @@ class WorkerSupervisor:
                 e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else ""),
                 e.boot or e.stack,
             )
-            # All sessions may have met the same sample at the same time.
-            if stream.deaths >= self._max_deaths * max(1, len(stream.sessions)):
+            # All sessions may have met the same sample at the same time. The deaths that one has
+            # met count on when it has left.
+            if stream.deaths >= self._max_deaths * max(1, stream.most_sessions):
                 self._assigner.break_stream(stream, "StreamFailedError", stream.failure_text())
 
 

@@ -88,6 +88,19 @@ def test_moving_rows_up_is_no_row_finished_between_two_deaths() -> None:
     assert (made.deaths, made.died) == (0, 0)
 
 
+def test_the_most_sessions_at_a_time_count_until_a_row_is_finished() -> None:
+    made = stream(None)
+    for session in (1, 2, 3):
+        made.joined(session)
+    made.sessions -= {1, 2}
+    made.joined(4)
+    assert made.most_sessions == 3
+    answer(made, JobKind.COMPACT)
+    assert made.most_sessions == 3
+    answer(made, JobKind.FILL)
+    assert made.most_sessions == 2
+
+
 def test_the_pace_goes_from_the_old_one_towards_that_of_the_latest_rows() -> None:
     made = stream(0.2)
     paces = [0.2]

@@ -202,6 +202,38 @@ def test_a_stream_bears_as_many_deaths_for_each_of_its_trainers(sessions: int) -
     assert deaths == 10 * sessions
 
 
+def test_deaths_of_several_trainers_do_not_end_the_stream_of_the_one_that_stays() -> None:
+    harness = SchedulerHarness(workers=2)
+    for session in (1, 2, 3):
+        harness.attach(session)
+    for _ in range(15):
+        harness.die(next(w for w in harness.sent if harness.sent[w]), stage=Stage.IDLE)
+    harness.detach(1)
+    harness.detach(2)
+    harness.die(next(w for w in harness.sent if harness.sent[w]), stage=Stage.IDLE)
+    assert not harness.of(StreamBroken)
+    assert isinstance(harness.take(3), Descriptor)
+    deaths = 0
+    while not harness.of(StreamBroken):  # a row was finished: it bears what one trainer's does
+        harness.die(next(w for w in harness.sent if harness.sent[w]), stage=Stage.IDLE)
+        deaths += 1
+    assert deaths == 10
+
+
+def test_trainers_that_come_again_and_again_do_not_keep_alive_what_kills_all_workers() -> None:
+    harness = SchedulerHarness(workers=2)
+    deaths = 0
+    for session in range(1, 200):
+        harness.attach(session)
+        if session > 2:
+            harness.detach(session - 2)
+        if harness.of(StreamBroken):
+            break
+        harness.die(next(w for w in harness.sent if harness.sent[w]), stage=Stage.IDLE)
+        deaths += 1
+    assert deaths == 30  # there were never more than three at a time
+
+
 def test_a_death_is_charged_to_the_stream_of_the_job_that_it_happened_in() -> None:
     harness = SchedulerHarness(workers=1, streams=("train", "val"))
     harness.attach(1, prefetch=2)
