@@ -299,16 +299,18 @@ class Daemon:
                 f"{self.segments.live_bytes} bytes, mapped {self.engine.mapped}"
             )
 
-    def check_settled(self, session: int) -> None:
-        """Everything has been said: what the scheduler takes for announced or lent is what the
-        client knows of, in the segments that it uses.
+    def unsettled(self, session: int) -> str:
+        """What is not as it must be once everything has been said; "" if all is.
+
+        What the scheduler takes for announced or lent is what the client knows of, in the segments
+        that it uses.
         """
         sessions, trainer = self.core.state.sessions, self.client(session)
         assert trainer is not None
         slots, owner = sessions[session].slots, sessions[session].owner.session
         unknown = [key for key in slots.announced if not trainer.expects(*key)]
         if unknown:
-            raise Broken(
+            return (
                 f"slots {unknown} of session {session} are taken for announced or lent, and "
                 f"trainer {trainer.number} knows nothing of them"
             )
@@ -324,10 +326,11 @@ class Daemon:
         }
         if not live <= set(slots.tables) == set(self.segments.of(owner)) <= used | written:
             held = self.segments.of(owner)
-            raise Broken(
+            return (
                 f"session {session} has segments {list(slots.tables)}, in memory {held}, and "
                 f"trainer {trainer.number} uses {live}, with its mates {used}"
             )
+        return ""
 
 
 def count_of(thing: Any, seen: set[int]) -> int:
