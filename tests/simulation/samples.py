@@ -20,6 +20,7 @@ from loaderd.core.scheduler import StreamRules
 from loaderd.core.weighted_draw import WeightedDraw, weight_ends
 from loaderd.engine.messages import StreamInfo
 from loaderd.server.admission import OpenedStream
+from loaderd_wire.errors import BadSample
 from loaderd_wire.slices import Slice
 from loaderd_wire.slots import FieldSpec
 
@@ -162,24 +163,26 @@ class Samples:
     def indices(self, seed: int, cut: Slice) -> list[int]:
         return [self.index_of(seed, cut.epoch, p) for p in range(cut.start, cut.start + cut.rows)]
 
-    def expected(self, seed: int, cut: Slice, told: set[int]) -> Outcome:
+    def expected(self, seed: int, cut: Slice, told: Sequence[BadSample]) -> Outcome:
         """Straight from the order and the policies, without slots, jobs or workers.
 
         told: the bad samples that the batch names: they tell which of those that fail only
-        sometimes have failed.
+        sometimes have failed, and for which of them all substitutes have.
         """
+        failed = {bad.index for bad in told}
+        lost = {bad.index for bad in told if bad.substitute is None}
         made: list[set[int]] = []
         bad: list[int] = []
         exhausted = False
         for row, index in enumerate(self.indices(seed, cut)):
             flaw = self.flaws.get(index)
-            if flaw is None or (flaw.often < 1 and index not in told):
+            if flaw is None or (flaw.often < 1 and index not in failed):
                 made.append({index})
                 continue
             bad.append(index)
             if self.on_error == "replace":
-                substitutes = self._substitutes(seed, cut.epoch, cut.start + row)
-                if substitutes:
+                substitutes, certain = self._substitutes(seed, cut.epoch, cut.start + row)
+                if certain or (substitutes and index not in lost):
                     made.append(substitutes)
                 else:
                     exhausted = True
@@ -189,8 +192,10 @@ class Samples:
             return Outcome(True, [], bad)
         return Outcome(False, made, bad)
 
-    def _substitutes(self, seed: int, epoch: int, position: int) -> set[int]:
-        """The first one that is sound, and those before it that fail only sometimes."""
+    def _substitutes(self, seed: int, epoch: int, position: int) -> tuple[set[int], bool]:
+        """(the first one that is sound and those before it that fail only sometimes, whether there
+        is a sound one).
+        """
         allowed: set[int] = set()
         for candidate in range(1, MAX_SUBSTITUTES + 1):
             index = self.order.substitute(seed, epoch, position, candidate)
@@ -198,8 +203,8 @@ class Samples:
             if flaw is None or flaw.often < 1:
                 allowed.add(index)
             if flaw is None:
-                break
-        return allowed
+                return allowed, True
+        return allowed, False
 
 
 def some_samples(seeder: random.Random, name: str) -> Samples:

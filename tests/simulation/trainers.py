@@ -472,7 +472,7 @@ class Trainer:
         self.world.write("trainer {} takes step {} of {}: {}", self.number, at.step, cut, batch)
         if (batch.epoch, batch.start, batch.rows) != (cut.epoch, cut.start, cut.rows):
             raise Broken(f"trainer {self.number} got {batch}, at {at} it wants {cut}")
-        want = self.samples.expected(self.seed, cut, {bad.index for bad in batch.bad})
+        want = self.samples.expected(self.seed, cut, batch.bad)
         indices, data, keys = self._read(batch)
         keys_wanted = [str(index) for index in indices] if self.samples.stored else []
         if (
