@@ -84,7 +84,7 @@ class Control:
     def send(self, peer: Peer, message: Any, fds: tuple[int, ...] = ()) -> None:
         if peer.ended:
             return
-        if self._daemon.world.cannot_send():
+        if self._daemon.world.cannot_send(peer.trainer):
             self.drop(peer)
             return
         peer.trainer.control.send(peer.trainer.controlled, peer, message)

@@ -29,10 +29,6 @@ def test_a_mixture_whose_every_batch_kills_its_worker_is_no_world() -> None:
     World(70000646).run()  # each epoch was one batch, and so the stream was given up
 
 
-def test_a_stream_bears_what_trainers_met_that_were_dropped_since() -> None:
-    World(151118857668).run()  # it was given up once few were left of those who had met its killers
-
-
 def test_no_disaster_changes_what_trainers_get_in_worlds_drawn_anew() -> None:
     first = 1_000_000 + secrets.randbelow(1 << 40)
     print(f"worlds {first} to {first + FRESH - 1}; each that fails says how to replay it")

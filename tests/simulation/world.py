@@ -491,6 +491,8 @@ class World(Clockwork):
 
     def _kill_a_trainer(self) -> None:
         trainer = self.seeder.choice(self.trainers)
+        if self._workers_die_for(trainer):
+            return
         trainer.die()
         self.trainers.remove(trainer)
         successor = type(trainer)(
@@ -498,6 +500,15 @@ class World(Clockwork):
         )
         successor.prefetch = trainer.prefetch
         self._add(successor)
+
+    def _workers_die_for(self, trainer: Trainer) -> bool:
+        """Workers have died at its stream since a row was last finished. What they tell of samples
+        goes with its session: were that to end again and again, the stream would be given up, as
+        the rules say.
+        """
+        name = trainer.samples.name
+        daemons = [daemon for daemon in (self.daemon, self.before) if daemon is not None]
+        return any(daemon.core.state.streams[name].deaths > 0 for daemon in daemons)
 
     def _stop_a_trainer(self) -> None:
         trainer = self.seeder.choice(self.trainers)
@@ -573,12 +584,14 @@ class World(Clockwork):
         still = [p for p in peers if isinstance(p.trainer, Sharer) and p.trainer.stopped]
         if peers:
             peer = self.end_chance.choice(still or peers)
-            self.write("trainer {} is dropped", peer.trainer.number)
-            daemon.run(daemon.control.drop, peer)
+            if not self._workers_die_for(peer.trainer):
+                self.write("trainer {} is dropped", peer.trainer.number)
+                daemon.run(daemon.control.drop, peer)
 
-    def cannot_send(self) -> bool:
+    def cannot_send(self, trainer: Trainer) -> bool:
         """A message on a control socket is one too many for its reader."""
-        return self.drops and not self.calm and self.end_chance.random() < 0.05
+        one_too_many = self.drops and not self.calm and self.end_chance.random() < 0.05
+        return one_too_many and not self._workers_die_for(trainer)
 
     def _stop_the_daemon(self) -> None:
         assert self.daemon is not None
