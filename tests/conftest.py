@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from loaderd_testing import costs
 from loaderd_testing.bytecode import write_bytecode
@@ -25,6 +26,11 @@ from loaderd_testing.deadlines import DEADLINE_S, LEAVING_S, WaitedInVainError
 from loaderd_testing.leaks import Leaks
 from loaderd_testing.witnesses import told
 from loaderd_wire.errors import StallError
+
+# Hypothesis without its stopwatch and without a memory between runs: the same examples everywhere,
+# however slow the machine. Before the test files, whose own settings are made of these.
+settings.register_profile("loaderd", deadline=None, database=None, derandomize=True)
+settings.load_profile("loaderd")
 
 pytest_plugins = ["loaderd_testing.loop_fixtures", "loaderd_testing.engine_fixtures"]
 
