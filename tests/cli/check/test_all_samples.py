@@ -226,7 +226,7 @@ def test_a_file_with_a_torn_page_is_reported_and_not_opened(place: Place) -> Non
     done = place.cli("check", name, "--all", code=1)
     assert "DAMAGED   " in done.stdout
     assert "the file was not opened" in done.stdout
-    assert "samples" not in done.stdout
+    assert not re.search(r"\d samples", done.stdout)  # "samples" are in a hint for one processor
 
 
 def test_a_file_that_is_cut_short_is_reported_and_not_opened(place: Place) -> None:

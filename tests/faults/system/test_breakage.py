@@ -20,11 +20,12 @@ from loaderd_testing.daemon_harness import Site, alive, children, digest, plain,
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.sample_builders import coded, picture
 
-# The very first sample, which the probe makes, takes a while.
+# The very first sample, which the probe makes, takes until there is a file `go`.
 HELD = """
 def fault(index):
-    if once("held"):
-        time.sleep(1)
+    once("held")
+    while not os.path.exists(os.path.join(os.path.dirname(__file__), "go")):
+        time.sleep(0.01)
 """
 
 
@@ -37,6 +38,7 @@ def test_a_probe_killed_from_outside_does_not_keep_the_daemon_from_starting(site
     until("the probe's first sample", (site.folder / "once-held").exists)
     (probe,) = site.workers()
     os.kill(probe, signal.SIGKILL)
+    (site.folder / "go").touch()
     until("the daemon's ready line", lambda: "ready:" in site.text() or not alive(site.pid))
     assert "probe of stream 'train' has ended: SIGKILL; another one is started" in site.text()
     assert len(take(site.loader())) == 13
@@ -49,6 +51,7 @@ def test_a_template_killed_while_a_stream_is_opened_does_not_keep_the_daemon_fro
     until("the probe's first sample", (site.folder / "once-held").exists)
     site.workers()
     os.kill(site.template(), signal.SIGKILL)
+    (site.folder / "go").touch()
     until("the daemon's ready line", lambda: "ready:" in site.text() or not alive(site.pid))
     assert len(take(site.loader())) == 13
 
@@ -106,7 +109,12 @@ def test_a_state_asked_for_by_a_signal_during_the_first_hello_makes_one_session(
     until("the probe's first sample", (site.folder / "once-held").exists)
     loader = site.loader()
     states: list[Any] = []
-    before = signal.signal(signal.SIGALRM, lambda *_: states.append(loader.state_dict()))
+
+    def handler(*_: object) -> None:
+        states.append(loader.state_dict())
+        (site.folder / "go").touch()
+
+    before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
         batches = take(loader)

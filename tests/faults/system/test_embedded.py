@@ -436,6 +436,8 @@ def test_ctrl_c_goes_to_the_trainer_alone_and_leaves_nothing(site: Site) -> None
         start_new_session=True,
     )
     assert line_of(process) == "going\n"
+    # not while it still prints
+    until("the next epoch", lambda: site.status()["sessions"][0]["epoch"] == 1)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode != 0

@@ -404,7 +404,7 @@ def test_a_wrong_token_from_ever_new_peers_is_logged_once(site: Site, undisturbe
                 dealer.plain_username, dealer.plain_password = b"%d" % victim, os.urandom(16)
                 with dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH) as monitor:
                     dealer.connect(f"ipc://{site.socket}.zmq")
-                    assert monitor.poll(20_000)
+                    assert monitor.poll(int(DEADLINE_S * 1000))
                     dealer.disable_monitor()
     until("all of them to be seen", lambda: site.status()["garbage"] == 60)
     went_on(site, loader, got, undisturbed)
