@@ -66,7 +66,13 @@ class _Walk:
             below: Its path from the first one on; "" for that.
             inside: Which folders it lies in, and itself.
         """
-        with os.scandir(os.path.join(self._folder, below)) as entries:
+        try:
+            found = os.scandir(os.path.join(self._folder, below))
+        except FileNotFoundError:
+            if below:  # removed since it was found, as training code does with checkpoints
+                return
+            raise
+        with found as entries:
             for entry in entries:
                 if not any(fnmatchcase(entry.name, each) for each in NO_CODE):
                     self._consider(entry, os.path.join(below, entry.name), inside)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,3 +95,21 @@ def test_a_folder_of_too_many_files_is_named(
     (tmp_path / "20").touch()
     with pytest.raises(CannotTravel, match=rf"^{tmp_path} has more than 20 files, and travels to"):
         left(tmp_path)
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_folder_that_is_removed_while_it_is_looked_at_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool
+) -> None:
+    code, going, scan = tmp_path / "code", tmp_path / "going", os.scandir
+    code.mkdir()
+    (code / "checkpoint.tmp").symlink_to(going) if link else (code / "checkpoint.tmp").mkdir()
+    going.mkdir()
+
+    def remove(path: str) -> Any:
+        if path.endswith("checkpoint.tmp"):
+            (going if link else code / "checkpoint.tmp").rmdir()
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", remove)
+    assert left(code) == []

@@ -196,7 +196,8 @@ class StageFolder:
     def _remove(self, copy: _StoredCopy) -> None:
         for name in os.listdir(self.path):  # an index of its keys lies beside it, too
             if name.startswith(copy.name + "."):
-                os.unlink(os.path.join(self.path, name))
+                with contextlib.suppress(FileNotFoundError):  # who makes that removes it, too
+                    os.unlink(os.path.join(self.path, name))
 
     def _bytes(self) -> int:
         """Bytes that all copies take of the disk."""

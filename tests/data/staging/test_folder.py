@@ -57,6 +57,24 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         claim.close()
 
 
+def test_a_file_of_a_copy_that_another_process_removes_at_that_moment_is_gone_as_well(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.add("a")
+    part, listed = Path(disk.folder().file("a", ".mdb.loaderd-keysx.part")), os.listdir
+
+    def before_it_goes(path: str) -> list[str]:
+        part.touch()
+        names = listed(path)
+        part.unlink()
+        return names
+
+    monkeypatch.setattr(os, "listdir", before_it_goes)
+    disk.reserve(disk.folder(limit=MB))
+    monkeypatch.undo()
+    assert disk.copies() == []
+
+
 def test_the_longest_unused_copy_goes_first_with_what_lies_beside_it(disk: Disk) -> None:
     disk.add("b", "a", "c")
     disk.reserve(disk.folder(limit=int(3.2 * MB)))
