@@ -92,6 +92,7 @@ class Handshake:
         self._wait = HandshakeWait(limits)
         self._doing = ""  # what the daemon said last that it is doing
         self._unanswered = False  # the last connection was closed without a word
+        self._unknown = False  # whether the daemon understands the hello, which had no answer
         self._nap_s = FIRST_PAUSE_S
         self._control: ControlSocket | None = None  # to which the hello has been said
         self._starting: EmbeddedStart | None = None
@@ -171,7 +172,7 @@ class Handshake:
         self.path = self.path or self._source.find()
         control = ControlSocket.connect(self.path)
         if control is not None:
-            control.send(self._hello())
+            control.send(self._question())
             self._control, self._doing = control, ""
             return
         self._unanswered, self.started = False, True
@@ -180,6 +181,17 @@ class Handshake:
                 EmbeddedStart(self._source.config, self.path, self._hello().stream),
                 FIRST_PAUSE_S,
             )
+
+    def _question(self) -> m.Hello | m.Ask:
+        """What is said to a daemon.
+
+        One of an earlier version hangs up on a hello that asks to share, before it looks at the
+        version. An Ask it refuses with both versions.
+        """
+        hello = self._hello()
+        asks = self._unknown and bool(hello.shared)
+        self._unknown = not asks
+        return m.Ask(m.PROTOCOL, "status") if asks else hello
 
     def _await_answer(self, control: ControlSocket) -> None:
         pause_s = self._wait.pause_s()
@@ -213,13 +225,14 @@ class Handshake:
             if isinstance(message, m.Starting):
                 self._doing, self.started = message.text, True
                 self._wait.heard_starting()
-            elif not isinstance(message, m.Bye):
+            elif not isinstance(message, (m.Bye, m.Report)):
                 raise ProtocolError(f"the daemon answered a hello with {type(message).__name__}")
         if control.ended:
             control.close()
             self._control = None
             if self._starting is None:  # else that says why
                 self._unanswered = not self._doing
+                self._unknown = self._unknown and self._unanswered
                 # its successor may be on its way
                 self._lost = self._lost or "it left before it answered"
 

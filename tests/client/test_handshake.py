@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from loaderd_wire import messages as m
 from loaderd_wire.codec import frame, unframe
 
 HELLO = m.Hello(m.PROTOCOL, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")
+NOT_YOU = m.Rejected("RefusedError", "not you")
 
 
 @pytest.fixture
@@ -45,11 +47,12 @@ def handshake(
     reconnect_s: float = 10,
     closing: Closing | None = None,
     lost: str = "",
+    hello: m.Hello = HELLO,
 ) -> Handshake:
     return Handshake(
         Endpoint(path, ""),
         WaitLimits(30, reconnect_s, 20),
-        lambda: HELLO,
+        lambda: hello,
         lost,
         meanwhile,
         closing or Closing(),
@@ -61,17 +64,22 @@ def admitting(listener: socket.socket) -> Iterator[socket.socket]:
     """Whoever's hello has come, or must come now."""
     peer, _ = listener.accept()
     with peer:
-        peer.settimeout(DEADLINE_S)
-        buffer = bytearray()
-        while (hello := unframe(buffer)) is None:
-            buffer += peer.recv(1 << 16)
-        assert hello == HELLO
+        assert heard(peer) == HELLO
         yield peer
+
+
+def heard(peer: socket.socket) -> object:
+    """What somebody says first."""
+    peer.settimeout(DEADLINE_S)
+    buffer = bytearray()
+    while (message := unframe(buffer)) is None:
+        buffer += peer.recv(1 << 16)
+    return message
 
 
 def refuse(listener: socket.socket) -> None:
     with admitting(listener) as peer:
-        peer.sendall(frame(m.Rejected("RefusedError", "not you")))
+        peer.sendall(frame(NOT_YOU))
 
 
 def test_what_needs_no_daemon_is_done_while_the_hello_is_answered(
@@ -81,6 +89,36 @@ def test_what_needs_no_daemon_is_done_while_the_hello_is_answered(
     listener.listen()
     with pytest.raises(RefusedError, match="not you"):
         handshake(path, lambda: refuse(listener)).run()
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (None, NOT_YOU),  # an earlier daemon: it hangs up on fields that it does not know
+        (None, m.Report("{}"), NOT_YOU),  # one of this version that had just left
+    ],
+)
+def test_a_daemon_that_hangs_up_on_a_hello_that_asks_to_share_is_asked_for_its_version(
+    path: str, listener: socket.socket, answers: tuple[m.Report | m.Rejected | None, ...]
+) -> None:
+    listener.bind(path)
+    listener.listen()
+    sharing, version = replace(HELLO, shared="yes"), m.Ask(m.PROTOCOL, "status")
+    said: list[object] = []
+
+    def answer() -> None:
+        if not select.select([listener], [], [], 0)[0]:
+            return
+        peer, _ = listener.accept()
+        with peer:
+            said.append(heard(peer))
+            answer = answers[len(said) - 1]
+            if answer is not None:
+                peer.sendall(frame(answer))
+
+    with pytest.raises(RefusedError, match="not you"):
+        handshake(path, answer, hello=sharing).run()
+    assert said == [sharing, version, sharing][: len(answers)]
 
 
 def test_what_needs_no_daemon_is_done_while_there_is_none(
