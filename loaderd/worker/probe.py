@@ -185,13 +185,17 @@ def _values_of_samples(stream: WorkerStream, line: StatusWriter) -> str:
     source = stream.source
     if not isinstance(source, Source) or source.dataset is None or stream.plan.survey is not None:
         return ""
-    line.stamp(0, 0, Stage.READ)
+    indices = stream.first_indices(GOOD).tolist()
 
     def make(seed: int, index: int) -> Any:
+        # each making has the time of a sample: its stamp differs from the one before it
+        row = indices.index(index)
+        line.name(row, source.key(index))
+        line.stamp(0, row, Stage.READ, 1 + seed)
         seed_sample(seed, 0, index)
         return source.value(index)
 
-    return of_samples(make, stream.first_indices(GOOD).tolist())
+    return of_samples(make, indices)
 
 
 def _samples(plan: StreamConfig, source: Source | MixtureSource) -> int:
