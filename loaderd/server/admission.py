@@ -373,11 +373,11 @@ def _fields(hello: Hello, stream: OpenedStream) -> tuple[FieldSpec, ...]:
     if hello.fields is None:
         return stream.facts.specs
     unknown = [name for name in hello.fields if name not in known and name not in CLIENT_FIELDS]
-    if unknown or not hello.fields or len(set(hello.fields)) != len(hello.fields):
+    if unknown or len(set(hello.fields)) != len(hello.fields):
         what = (
             f"unknown fields {', '.join(map(repr, unknown))}"
             if unknown
-            else "fields must name at least one field, and none twice"
+            else "fields must name none twice"
         )
         raise ConfigError(
             f"{what}; stream {hello.stream!r} has: {few(known)} (and {', '.join(CLIENT_FIELDS)})"

@@ -273,7 +273,6 @@ REFUSED = {
     "stream": ({"stream": "trian"}, "ConfigError", ["trian", "train, val"]),
     "config": ({"config": "/other.toml"}, "ConfigError", ["/other.toml", "/conf.toml"]),
     "fields": ({"fields": ("x", "z")}, "ConfigError", ["'z'", "x, y"]),
-    "no fields": ({"fields": ()}, "ConfigError", ["x, y"]),
     "fields twice": ({"fields": ("x", "x")}, "ConfigError", ["none twice"]),
     "batch_size": ({"batch_size": 0}, "ConfigError", ["batch_size"]),
     "a huge batch_size": ({"batch_size": 1 << 40}, "ConfigError", ["batch_size"]),
@@ -364,6 +363,14 @@ def test_settings_of_a_client_go_before_the_streams(standing: Served) -> None:
     assert [spec.name for spec in welcome.specs] == ["y"]
     assert welcome.order["seed"] == "9"
     assert welcome.content["fields"] == "y"
+    line.close()
+
+
+def test_a_client_that_wants_no_field_of_the_samples_gets_batches_without_any(
+    standing: Served,
+) -> None:
+    line = standing.attach(fields=())  # it makes "__index__" and "__key__" itself
+    assert line.welcome.specs == ()
     line.close()
 
 

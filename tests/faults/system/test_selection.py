@@ -50,6 +50,21 @@ def test_drawn_samples_are_the_same_after_kills_of_worker_and_daemon(site: Site)
     assert digest(take(resumed)) == digest(undisturbed[1])
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_batches_may_have_the_places_and_names_of_their_samples_alone(
+    site: Site, shared: bool
+) -> None:
+    site.write().serve()
+    whole = take(site.loader())
+    fields = ["__key__", "__index__"]
+    batches = list(site.loader(fields=fields, shared=shared))
+    assert [list(batch) for batch in batches] == [fields] * len(whole)
+    places = [batch["__index__"].tolist() for batch in batches]
+    assert places == [batch.indices.tolist() for batch in batches]
+    assert sum(places, []) == indices(whole)
+    assert [batch["__key__"] for batch in batches] == [batch.sample_keys for batch in batches]
+
+
 def loaded(loader: Loader[Any], state: dict[str, Any]) -> None:
     loader.load_state_dict(state)
     take(loader)
