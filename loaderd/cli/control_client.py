@@ -41,6 +41,13 @@ def target(given: str | None) -> str:
     return load.socket_of(given, os.environ, os.getuid())
 
 
+def config_of(given: str | None) -> str:
+    """The config that the command line names, as a daemon would tell it; "" where it names none."""
+    if given is None or not os.path.isfile(given):
+        return ""
+    return os.path.realpath(given)
+
+
 def _only() -> str:
     folders = paths.run_folders(os.environ, os.getuid())
     found = [path for folder in folders for path in sorted(_sockets(folder))]

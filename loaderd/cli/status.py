@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from loaderd.cli import control_client
-from loaderd.cli.exit_codes import FAULT, FINE, NO_START, CommandError
+from loaderd.cli.exit_codes import FAULT, FINE, NO_START, USAGE, CommandError
 from loaderd.cli.output import show_json
 from loaderd.core.snapshot import GroupSnapshot, SessionSnapshot
 from loaderd.core.verdict import Verdict
@@ -48,7 +48,7 @@ SHOWN = 12  # of a long list
 
 def run(args: argparse.Namespace) -> int:
     """Exit code of `loaderd status`: FAULT if the daemon has failed, NO_START while it starts."""
-    status = fetch(control_client.target(args.target))
+    status = fetch(control_client.target(args.target), control_client.config_of(args.target))
     if args.json:
         show_json(as_plain(status))
     else:
@@ -59,8 +59,24 @@ def run(args: argparse.Namespace) -> int:
     return NO_START if status.state == "starting" and not args.alive else FINE
 
 
-def fetch(path: str) -> DaemonStatus:
-    """What the daemon with this socket tells about itself. Raises CommandError."""
+def fetch(path: str, config: str = "") -> DaemonStatus:
+    """What the daemon with this socket tells about itself.
+
+    Args:
+        path: The socket.
+        config: The file that it was found by; "" if there is none.
+
+    Raises:
+        CommandError: There is no answer, or the daemon serves another config. One that serves a
+            file that is not there any more is taken for that of the file in its place.
+    """
+    found = _answer(path)
+    if config and found.config not in ("", config) and os.path.exists(found.config):
+        raise CommandError(f"the daemon at {path} serves {found.config}, not {config}", USAGE)
+    return found
+
+
+def _answer(path: str) -> DaemonStatus:
     with control_client.ControlConnection(path, "status") as line:
         for message in line.messages():
             if isinstance(message, Rejected):

@@ -92,6 +92,26 @@ def test_a_socket_names_the_daemon_as_well_as_its_config(place: Place) -> None:
     assert place.status(path)["config"] == f"{place.folder}/config.toml"
 
 
+def test_a_daemon_that_serves_another_config_there_is_not_taken_for_that_of_this_one(
+    place: Place,
+) -> None:
+    for name in ("one.toml", "two.toml"):
+        place.config(name)
+        config = place.folder / name
+        config.write_text("[daemon]\nsocket = 'd.sock'\n" + config.read_text())
+    (place.folder / "link.toml").symlink_to("one.toml")
+    daemon = place.serve("one.toml")
+    for command in (["status"], ["status", "--json"], ["status", "--alive"], ["top"], ["drain"]):
+        said = place.cli(*command, "two.toml", code=2).stderr
+        names = [f"{place.folder}/{name}" for name in ("d.sock", "one.toml", "two.toml")]
+        assert "the daemon at {} serves {}, not {}".format(*names) in said
+    assert daemon.poll() is None
+    assert place.status("link.toml")["config"] == f"{place.folder}/one.toml"
+    (place.folder / "one.toml").rename(place.folder / "gone")  # as a ConfigMap's that is changed
+    assert place.status("two.toml")["config"] == f"{place.folder}/one.toml"
+    assert "is gone" in place.cli("drain", "two.toml").stderr
+
+
 def test_without_an_argument_the_only_live_daemon_is_meant(place: Place) -> None:
     assert "no daemon of this user" in place.cli("status", code=3).stderr
     first = place.serve(place.config("one.toml"))

@@ -16,7 +16,8 @@ from loaderd.cli.top.follower import DaemonPicture, Follower
 def run(args: argparse.Namespace) -> int:
     """Exit code of `loaderd top`. Raises CommandError where no daemon answers at the start."""
     path = control_client.target(args.target)
-    picture = DaemonPicture(status.fetch(path), time.monotonic())
+    found = status.fetch(path, control_client.config_of(args.target))
+    picture = DaemonPicture(found, time.monotonic())
     plain = not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb"
     if not plain:
         need("rich")
