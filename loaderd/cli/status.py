@@ -127,7 +127,7 @@ def lines(status: DaemonStatus, width: int, colours: bool) -> Iterator[str]:
     if status.memory is not None:
         yield paint(f"memory   {_bar(status.memory)}")
     for title, rows in (
-        ("STREAMS", list(_streams(status.streams))),
+        ("STREAMS", list(_streams(status.streams, status.state))),
         ("SESSIONS", list(_sessions(status.sessions))),
         ("GROUPS", list(_groups(status.groups))),
         ("WORKERS", list(_workers(status.workers))),
@@ -175,12 +175,14 @@ def _bar(memory: MemoryStatus) -> str:
     return f"{'█' * filled}{'░' * (BAR - filled)} {size(used)} of {size(limit)} shared"
 
 
-def _streams(streams: Mapping[str, StreamStatus]) -> Iterator[str]:
+def _streams(streams: Mapping[str, StreamStatus], state: str) -> Iterator[str]:
     wide = max(map(len, streams), default=0)
     for name, stream in streams.items():
         found, progress = stream.found, stream.progress
         if found is None:
-            yield f"{name:<{wide}}  not opened yet: it opens when a training script asks for it"
+            # `serve` opens all before it is ready
+            when = "" if state == "starting" else ": it opens when a training script asks for it"
+            yield f"{name:<{wide}}  not opened yet{when}"
         else:
             fields = "  ".join(
                 field(each.name, each.dtype, each.shape, each.kind) for each in found.fields

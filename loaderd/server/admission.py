@@ -99,6 +99,13 @@ def no_stream(name: str, names: Collection[str]) -> ConfigError:
     return ConfigError(f"{what}; there are: {few(names)}")
 
 
+def means_another(hello: Hello, config_path: str) -> bool:
+    """Whether a client came for another config than the one that is served."""
+    # as the wire spells what is not UTF-8
+    own = config_path.encode("utf-8", "backslashreplace").decode()
+    return hello.config not in ("", own)
+
+
 def check_known(hello: Hello, names: Collection[str], config_path: str) -> None:
     """Check that the daemon of this config has such a stream at all, opened or not.
 
@@ -112,8 +119,7 @@ def check_known(hello: Hello, names: Collection[str], config_path: str) -> None:
         RefusedError: The client means another config.
     """
     check_protocol(hello.protocol)
-    # as the wire spells what is not UTF-8
-    if hello.config and hello.config != config_path.encode("utf-8", "backslashreplace").decode():
+    if means_another(hello, config_path):
         raise ConfigError(
             f"the daemon on this socket serves {config_path or 'no config file'}, not "
             f"{hello.config}"

@@ -7,7 +7,13 @@ from dataclasses import replace
 
 from loaderd.core.actions import StreamBroken
 from loaderd.server import rank_agreement, share_agreement
-from loaderd.server.admission import AdmittedStream, OpenedStream, admit, check_known
+from loaderd.server.admission import (
+    AdmittedStream,
+    OpenedStream,
+    admit,
+    check_known,
+    means_another,
+)
 from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.sessions import SessionRegistry
 from loaderd.server.source_changes import SourceChanges, data_changed
@@ -196,7 +202,7 @@ class AdmissionControl:
             self._waiting.add(peer, hello)
             return
         except LoaderdError as error:
-            self._refuse(peer, error)
+            self._refuse(peer, self._explained(error, hello))
             return
         self._register(peer, hello, stream, admitted)
 
@@ -277,6 +283,19 @@ class AdmissionControl:
         old_code = self._changes.old_code(shared=shared) if stream.facts.code else ""
         replay = REPLAYS if self._replay else ""
         return tuple(text for text in (old_code, unlike, alone, replay) if text)
+
+    def _explained(self, error: LoaderdError, hello: Hello) -> LoaderdError:
+        """With a note where a daemon that reads the config now might not refuse the client."""
+        if (
+            not isinstance(error, ConfigError)
+            or means_another(hello, self._config_path)
+            or not self._changes.config_changed()
+        ):
+            return error
+        return ConfigError(
+            f"{error}\n{self._config_path} has changed since this daemon started, which goes on "
+            f"with the old settings (`loaderd drain {self._config_path}` ends it)"
+        )
 
     def _refuse(self, peer: Peer, error: LoaderdError) -> None:
         text = str(error) if len(str(error)) <= MAX_REFUSAL else f"{str(error)[:MAX_REFUSAL]} ..."

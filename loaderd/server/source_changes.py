@@ -28,9 +28,13 @@ class SourceChanges:
         self._config = _bytes_of(config_path)
         self._edited = edited
 
+    def config_changed(self) -> bool:
+        """Whether the config file is not what it was."""
+        return _bytes_of(self._config_path) != self._config
+
     def why_outdated(self) -> str:
         """Why a new daemon would serve something else; "" if it would serve the same."""
-        if _bytes_of(self._config_path) != self._config:
+        if self.config_changed():
             return "the config file has changed"
         edited = self._edited()
         return _edited_line(edited) if edited else ""

@@ -341,6 +341,20 @@ def test_what_keeps_workers_of_other_hosts_from_work_is_never_cut() -> None:
     assert "32 remote workers, 1 at work: node far-8: it is refused" in shown
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("starting", "train  not opened yet"),
+        ("ready", "train  not opened yet: it opens when a training script asks for it"),
+    ],
+)
+def test_a_stream_waits_for_a_training_script_only_where_the_daemon_is_ready_without_it(
+    state: str, said: str
+) -> None:
+    status = DaemonStatus(state, streams={"train": StreamStatus("mine:Numbers", 8, opened=False, failed="")})
+    assert f"  {said}" in list(lines(status, 200, False))
+
+
 def test_the_verdict_is_never_cut() -> None:
     shown = " ".join(line.removeprefix("verdict").strip() for line in lines(STATUS, 40, False))
     assert "the trainer waits 60% of the time; set num_workers = 5" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -59,5 +60,5 @@ def test_each_sample_that_is_made_to_find_out_what_a_stream_is_has_a_stamp_with_
     found = probe("t", OpenStreams([plan], 0, 1), line, plan, imported)
     assert isinstance(found, StreamInfo)
     words = [word for word, _, _ in made]
-    assert all(before != after for before, after in zip(words, words[1:], strict=False)), words
+    assert all(before != after for before, after in pairwise(words)), words
     assert [(key, str(index)) for _, key, index in made if key != str(index)] == []

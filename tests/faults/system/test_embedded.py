@@ -284,6 +284,23 @@ def test_a_training_script_without_a_guard_that_also_has_the_dataset_is_told_to_
     until("its end", lambda: not daemons(site))
 
 
+def test_who_asks_for_what_only_the_edited_config_has_is_told_that_the_daemon_has_the_old_one(
+    site: Site,
+) -> None:
+    site.write().serve()
+    with site.config.open("a") as file:
+        file.write('[streams.new]\ndataset = "mine:Numbers"\n')
+    old = r"has changed since this daemon started, which goes on with the old settings"
+    for source in (site.config, site.socket):
+        with pytest.raises(ConfigError, match=rf"no stream 'new'; there are: train\n.*{old}"):
+            len(site.loader(source=source, stream="new"))
+    other = site.folder / "other.toml"
+    other.write_text(site.config.read_text())
+    with pytest.raises(ConfigError) as refused:
+        len(site.loader(source=other))
+    assert "has changed" not in str(refused.value)
+
+
 def test_a_config_that_was_edited_is_taken_up_where_nobody_else_uses_the_daemon(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -61,7 +61,7 @@ def test_batches_may_have_the_places_and_names_of_their_samples_alone(
     assert [list(batch) for batch in batches] == [fields] * len(whole)
     places = [batch["__index__"].tolist() for batch in batches]
     assert places == [batch.indices.tolist() for batch in batches]
-    assert sum(places, []) == indices(whole)
+    assert [place for batch in places for place in batch] == indices(whole)
     assert [batch["__key__"] for batch in batches] == [batch.sample_keys for batch in batches]
 
 
