@@ -351,7 +351,9 @@ def test_what_keeps_workers_of_other_hosts_from_work_is_never_cut() -> None:
 def test_a_stream_waits_for_a_training_script_only_where_the_daemon_is_ready_without_it(
     state: str, said: str
 ) -> None:
-    status = DaemonStatus(state, streams={"train": StreamStatus("mine:Numbers", 8, opened=False, failed="")})
+    status = DaemonStatus(
+        state, streams={"train": StreamStatus("mine:Numbers", 8, opened=False, failed="")}
+    )
     assert f"  {said}" in list(lines(status, 200, False))
 
 
