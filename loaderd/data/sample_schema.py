@@ -110,12 +110,11 @@ class SampleSchema:
             [n for n in found if n not in wanted],
         )
         if missing or extra:
-            lost = f"has no field {', '.join(map(repr, missing))}" if missing else ""
-            more = f"has a field {', '.join(map(repr, extra))} more" if extra else ""
-            raise _fault(
-                f"{self._where}: the sample {' and '.join(filter(None, (lost, more)))} than the "
-                "stream's first one"
-            )
+            first = "the stream's first one"
+            lost = f"has no field {', '.join(map(repr, missing))}, which {first} has"
+            more = f"has a field {', '.join(map(repr, extra))} more than {first}"
+            differs = [text for names, text in ((missing, lost), (extra, more)) if names]
+            raise _fault(f"{self._where}: the sample {', and '.join(differs)}")
         for name, spec in wanted.items():
             self._compare_field(found[name], spec)
 

@@ -374,13 +374,14 @@ def test_a_later_sample_that_differs_names_field_both_sides_and_the_database(
         Sample({"x": np.zeros(3), "t": "a"}),
         Sample({"x": np.zeros(3, np.float32)}),
         Sample({"x": np.zeros(3, np.float32), "t": "a", "y": np.zeros(1)}),
+        Sample({"x": np.zeros(3, np.float32), "z": "a"}),
         Sample({"x": np.zeros(3, np.float32), "t": np.zeros(1)}),
         Sample({"t": "longer", "x": np.ones(3, np.float32)}),
     ]
     stream = Stream(tmp_path, samples)
     stream.sample_pipeline.fix(stream.sample_pipeline.specs(stream.make(0)))
-    words = ["", "'x' is float32 of shape (4,), in the stream's first sample it is float32 of shape (3,)", "'x' is float64", "has no field 't'",
-             "has a field 'y' more", "'t' is float64 of shape (1,), in the stream's first sample it is text", ""]  # fmt: skip
+    words = ["", "'x' is float32 of shape (4,), in the stream's first sample it is float32 of shape (3,)", "'x' is float64", "the sample has no field 't', which the stream's first one has",
+             "the sample has a field 'y' more than the stream's first one", "the sample has no field 't', which the stream's first one has, and has a field 'z' more than the stream's first one", "'t' is float64 of shape (1,), in the stream's first sample it is text", ""]  # fmt: skip
     for index, expected in enumerate(words):
         if not expected:
             stream.make(index)
