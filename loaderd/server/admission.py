@@ -99,27 +99,20 @@ def no_stream(name: str, names: Collection[str]) -> ConfigError:
     return ConfigError(f"{what}; there are: {few(names)}")
 
 
-def means_another(hello: Hello, config_path: str) -> bool:
-    """Whether a client came for another config than the one that is served."""
-    # as the wire spells what is not UTF-8
-    own = config_path.encode("utf-8", "backslashreplace").decode()
-    return hello.config not in ("", own)
-
-
 def check_known(hello: Hello, names: Collection[str], config_path: str) -> None:
     """Check that the daemon of this config has such a stream at all, opened or not.
 
     Args:
         hello: What the client asks for.
         names: Of all streams.
-        config_path: The config file; "" for none.
+        config_path: The config file as the wire spells it; "" for none.
 
     Raises:
         ConfigError: It has none of that name.
         RefusedError: The client means another config.
     """
     check_protocol(hello.protocol)
-    if means_another(hello, config_path):
+    if hello.config not in ("", config_path):
         raise ConfigError(
             f"the daemon on this socket serves {config_path or 'no config file'}, not "
             f"{hello.config}"

@@ -7,13 +7,7 @@ from dataclasses import replace
 
 from loaderd.core.actions import StreamBroken
 from loaderd.server import rank_agreement, share_agreement
-from loaderd.server.admission import (
-    AdmittedStream,
-    OpenedStream,
-    admit,
-    check_known,
-    means_another,
-)
+from loaderd.server.admission import AdmittedStream, OpenedStream, admit, check_known
 from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.sessions import SessionRegistry
 from loaderd.server.source_changes import SourceChanges, data_changed
@@ -97,7 +91,8 @@ class AdmissionControl:
         self._control = control
         self._budget = budget
         self._registry = registry
-        self._config_path = config_path
+        # as the wire spells what is not UTF-8
+        self._config_path = config_path.encode("utf-8", "backslashreplace").decode()
         self._names = names
         self._wanted = wanted
         self._changes = SourceChanges(config_path, edited)
@@ -288,7 +283,7 @@ class AdmissionControl:
         """With a note where a daemon that reads the config now might not refuse the client."""
         if (
             not isinstance(error, ConfigError)
-            or means_another(hello, self._config_path)
+            or hello.config not in ("", self._config_path)
             or not self._changes.config_changed()
         ):
             return error
