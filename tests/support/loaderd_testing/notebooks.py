@@ -53,7 +53,11 @@ class Notebook:
             kernel_name="python3", transport="ipc", connection_file=str(folder / f"{name}.json")
         )
         self._client: Any = _Client(
-            nbformat.v4.new_notebook(), km=self._manager, timeout=DEADLINE_S
+            nbformat.v4.new_notebook(),
+            km=self._manager,
+            timeout=DEADLINE_S,
+            startup_timeout=int(DEADLINE_S),
+            iopub_timeout=int(DEADLINE_S),  # for what a cell has printed, once it has ended
         )
         env = {**os.environ, "IPYTHONDIR": str(folder / "ipython")}
         self._do(self._client.async_start_new_kernel(cwd=str(folder), env=env))
