@@ -44,9 +44,10 @@ class JobAssigner:
         """Give jobs to workers with room, as long as there is work.
 
         The session with the fewest finished batches ahead comes first. A batch that a trainer
-        waits for goes only to an idle worker, so that it never stands behind another job. A slow
-        worker gets only rows that quicker ones would not make sooner. Where such a batch is kept
-        from it, others' batches are no second jobs of quick workers, which are to become idle.
+        waits for goes only to a worker that is idle or will be so soon, so that it does not stand
+        behind another job for long. A slow worker gets only rows that quicker ones would not make
+        sooner. Where such a batch is kept from it, others' batches are no second jobs of quick
+        workers, which are to become idle.
         """
         state, pool, queue = self.state, self._pool, self._queue
         held: list[SlotOwner] = []
@@ -59,6 +60,8 @@ class JobAssigner:
             urgent = item.k == owner.window.taken
             idle_only = idle_only or urgent
             worker = pool.available.pick(second=not idle_only)
+            if worker is None and idle_only:
+                worker = quickest.soon_idle(state)
             if worker is None:
                 break
             stream, build = state.streams[owner.stream], item.build

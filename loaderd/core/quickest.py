@@ -11,6 +11,7 @@ from loaderd.core.slot_owner import SlotOwner
 from loaderd.core.state import RunningJob, SchedulerState
 from loaderd.core.worker_pace import MOST
 
+SOON = 3  # a job that a trainer waits for stands behind work of so many times its worker's lag
 LOOKED_AT = 8  # busy workers of which the first to be free is sought: a step's cost is bounded
 # A slow worker gets a piece all the same after it has had none for so long, and for so many times
 # what the piece takes it: it may be quick again, and nothing else shows that.
@@ -102,6 +103,23 @@ def idle_worker(state: SchedulerState) -> PoolWorker:
     """One of the quickest workers without a job. There must be one."""
     idle = state.pool.available.idle_tiers
     return state.pool.workers[next(iter(idle[min(idle)]))]
+
+
+def soon_idle(state: SchedulerState) -> int | None:
+    """A worker with one job that will be idle soon after another one could reach it.
+
+    Jobs and answers of a borrowed worker are under way for a while, in which it would be idle. One
+    that is late may hang: it gets nothing more that a trainer waits for.
+
+    Args:
+        state: The tables.
+    """
+    worker = state.pool.available.pick(second=True)
+    if worker is None:
+        return None
+    w = state.pool.workers[worker]
+    rest_s = left_s(state, w, late=False) if w.jobs else None
+    return worker if rest_s is not None and 0 < rest_s <= SOON * w.pace.lag_s else None
 
 
 def is_overtaken(state: SchedulerState, w: PoolWorker, running: RunningJob) -> bool:

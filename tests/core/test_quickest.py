@@ -48,6 +48,30 @@ def test_a_batch_that_is_waited_for_stays_with_a_quick_worker_that_is_busy_for_a
     harness.hear(1)
 
 
+LAG_S = 0.003
+
+
+@pytest.mark.parametrize(
+    ("left_s", "jobs"),
+    [(ROW_S, 1), (2 * LAG_S, 2), (LAG_S, 2), (-LAG_S, 1)],  # a late one may hang
+)
+def test_a_batch_that_is_waited_for_stands_behind_a_job_whose_answer_is_soon_there(
+    left_s: float, jobs: int
+) -> None:
+    harness = ready(workers=1)
+    state = harness.core.state
+    harness.take(1)
+    harness.take(2)
+    (first,) = harness.sent[1]
+    work_s = state.streams[first.stream].work_s(first.last - first.first)
+    assert work_s is not None
+    pace = state.pool.workers[1].pace
+    pace.lag_s = LAG_S
+    harness.now_s = pace.begun_s + work_s + LAG_S - left_s - 1e-6
+    harness.tell(2)
+    assert len(harness.sent[1]) == jobs
+
+
 def test_a_slow_worker_gets_what_a_quick_one_that_hangs_would_not_make_sooner() -> None:
     harness = ready()
     taught(harness, 2, 50.0)
