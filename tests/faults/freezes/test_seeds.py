@@ -80,7 +80,7 @@ def test_s3_more_workers_than_cpus_work_and_are_warned_of_once(
         os.sched_setaffinity(0, allowed)
     loader = site.loader()
     assert digest(take(loader) + take(loader)) == undisturbed
-    assert len(site.workers()) == 4
+    until("all workers", lambda: len(site.workers()) == 4)
     warnings = [line for line in site.text().splitlines() if "num_workers = 4" in line]
     assert len(warnings) == 1
     assert "1 CPU" in warnings[0]
@@ -134,13 +134,18 @@ def test_s4_a_list_of_ten_million_ints_stays_flat_in_every_worker(site: Site) ->
     """
     bring(site, module, batch=100, stream=SHUFFLED).serve()
     loader = site.loader()
-    memory: list[list[int]] = []
-    for _ in range(5):
+
+    def memory() -> list[int]:
+        """Of each worker, after an epoch, when none is at work."""
         for batch in loader:
             assert (batch["sum"] == 1000 * 2500 * (batch.indices * 2500 + 2499 / 2)).all()
-        memory.append([anonymous_bytes(pid) for pid in site.workers()])
-    for first, last in zip(memory[0], memory[-1], strict=True):
-        assert 300 << 20 < last < first + (4 << 20)
+        until("nothing to do", lambda: not site.status()["jobs"])
+        return [anonymous_bytes(pid) for pid in site.settled()]
+
+    # a worker makes its list for its first job
+    before = until("a list in each", lambda: min(now := memory()) > 300 << 20 and now)
+    after = [memory() for _ in range(4)][-1]
+    assert all(last < first + (4 << 20) for first, last in zip(before, after, strict=True))
 
 
 def test_s5_slow_reads_overlap_and_the_first_batch_waits_for_no_other(site: Site) -> None:

@@ -142,7 +142,7 @@ def test_stopped_workers_are_named_as_stopped(
     loader = site.write().serve().loader(stall_warning_s=1, timeout_s=3, prefetch=1)
     batches = Kept(loader)
     next(patiently(batches))
-    workers = site.workers()
+    workers = site.settled()
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -311,7 +311,7 @@ def test_workers_that_are_starting_are_named_and_what_the_last_one_died_of(
     batches = Kept(loader)
     next(patiently(batches))
     (site.folder / "slow").touch()
-    for pid in site.workers():
+    for pid in site.settled():
         os.kill(pid, signal.SIGKILL)
     stalled_by("workers are starting", batches, caplog)
     (site.folder / "slow").unlink()
@@ -506,7 +506,7 @@ def test_workers_that_die_again_and_again_before_they_are_ready_are_counted(
     batches = iter(site.loader(stall_warning_s=1, timeout_s=4, prefetch=1))
     next(patiently(batches))
     (site.folder / "doomed").touch()
-    for pid in site.workers():
+    for pid in site.settled():
         os.kill(pid, signal.SIGKILL)
     named = r"workers are starting.*; ([4-9]|\d\d+) died before they were ready, the last: SIGKILL"
     error = stalled_by(named, batches, caplog)
