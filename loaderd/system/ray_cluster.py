@@ -100,6 +100,9 @@ class Actor:
             resources: What it takes of Ray's resources.
             beside: Methods that are answered while another one runs.
             elsewhere: Not on the node that this process is on.
+
+        Raises:
+            RayError: Ray does not take such resources.
         """
         own = {name: amount for name, amount in resources.items() if name not in KNOWN}
         options: dict[str, Any] = {
@@ -113,7 +116,14 @@ class Actor:
         for name in beside:
             ray.method(concurrency_group=LOOK)(getattr(cls, name))
         made = decorate(concurrency_groups={LOOK: 1})(cls)
-        self._actor = made.options(resources=own, max_restarts=0, **options).remote()
+        try:
+            self._actor = made.options(resources=own, max_restarts=0, **options).remote()
+        except Exception as error:  # noqa: BLE001 - Ray raises whatever it likes here, too
+            why = " ".join(" ".join(map(str, error.args)).split())
+            raise RayError(
+                f"Ray does not take [workers.ray] resources = {written(resources)}: "
+                f"{why[:MOST_CHARACTERS]}"
+            ) from None
 
     def ready(self) -> Future[Any]:
         """Done when it has found a place and is there."""
@@ -122,6 +132,11 @@ class Actor:
     def call(self, method: str, *args: Any) -> Future[Any]:
         """Call a method of it."""
         return getattr(self._actor, method).remote(*args).future()
+
+
+def written(resources: Mapping[str, float]) -> str:
+    """Resources as a config has them, such as {CPU = 1}."""
+    return "{" + ", ".join(f"{name} = {amount:g}" for name, amount in resources.items()) + "}"
 
 
 KNOWN = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}

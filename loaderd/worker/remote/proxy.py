@@ -133,10 +133,12 @@ class Proxy:
         with self._limit(CONNECT_S, f"{where} is not reachable: no answer in {CONNECT_S:g} s"):
             ray_cluster.connect(seat.address, seat.folder)
         process_setup.ignore_signals()  # Ray has handlers of its own
-        self._channel.send(Doing(f"waiting for {where} to find room", reached=True))
+        resources = json.loads(seat.resources)
+        room = f"waiting for {where} to find room for {ray_cluster.written(resources)}"
+        self._channel.send(Doing(room, reached=True))
         actor = Actor(
             NodeWorker,
-            json.loads(seat.resources),
+            resources,
             beside=("look", "stack"),
             elsewhere=not seat.address.startswith(CLIENT),  # else it is so anyway
         )

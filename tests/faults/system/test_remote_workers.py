@@ -385,9 +385,29 @@ def test_a_cluster_that_asks_for_a_token_is_told_with_where_to_put_it(
         assert "RAY_AUTH_TOKEN_PATH=FILE" in why
 
 
-def refused(folder: Path, address: str) -> str:
+def test_resources_that_ray_does_not_take_are_named_in_one_line(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    assert refused(tmp_path, nodes.address, resources={"GPU": 1.5}) == (
+        "Ray does not take [workers.ray] resources = {GPU = 1.5}: GPU resource quantities >1 must "
+        "be whole numbers. The specified quantity 1.5 is invalid."
+    )
+
+
+def test_resources_that_no_node_has_are_named(nodes: Nodes, tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.write(workers=1, pool=f'[workers.ray]\naddress = "{nodes.address}"\nresources = {{x = 1}}')
+    try:
+        site.serve()
+        line = f"1 waiting for Ray at {nodes.address} to find room for {{x = 1}}"
+        until("the line", lambda: line in remote(site)["text"])
+    finally:
+        site.close()
+
+
+def refused(folder: Path, address: str, **more: Any) -> str:
     """Why a worker for a cluster has not started; it is no fault of the worker."""
-    shop = Workshop(folder, [numbers()], ray=RayConfig(address=address))
+    shop = Workshop(folder, [numbers()], ray=RayConfig(address=address, **more))
     try:
         shop.facts("train")
         shop.pool.start(1, 0.0, True)
