@@ -258,6 +258,7 @@ def test_a_stopped_probe_is_named_as_stopped_and_its_time_counts_for_nothing(
 ) -> None:
     child: Any = Probed(process.pid)
     process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)  # before it, it may go on
     made, _ = watched(loop, child)
     until(loop, lambda: "stopped" in made.doing(loop.now_s())[0])
     assert made.doing(loop.now_s()) == [

@@ -12,7 +12,7 @@ from loaderd_testing.notebooks import Notebook
 
 CELL = """
 from loaderd import Loader
-loader = Loader("config.toml", output="numpy", prefetch=1)
+loader = Loader("config.toml", output="numpy", prefetch=1, stall_warning_s=1000)
 print(*[batch["y"].tolist() for batch in loader])
 """
 # A sample waits for as long as somebody has a lock on its file.
