@@ -86,6 +86,7 @@ class Connector:
         self._handshake: Handshake | None = None
         self._control: ControlSocket | None = None  # of the session that was opened last
         self._path = ""  # of the socket, once it was looked for
+        self._life = ""  # of the daemon of the session that was opened last; "" while one is sought
         # memory of ended sessions that tensors may still pin
         self._dead: list[weakref.ref[Any]] = []
         self._told: set[str] = set()  # what daemons have warned of
@@ -117,6 +118,7 @@ class Connector:
             )
             self._asked = rank
         handshake = self._handshake
+        self._life = ""
         try:
             handshake.run()
         except LoaderdError:
@@ -149,7 +151,7 @@ class Connector:
             admitted.close()
             raise
         session = Session(admitted, self._arguments, self._asked, cursor, self._placement)
-        self._control = admitted.control
+        self._control, self._life = admitted.control, welcome.daemon
         if self.first is None and self._arguments.source.config:
             stale = outdated(self._arguments.source.config, admitted.path)
             warnings += [stale] if stale else []
@@ -209,7 +211,7 @@ class Connector:
             or isinstance(error, (ConfigError, StreamChangedError))
         ):
             return error
-        return embedded.explained(error, self._path)
+        return embedded.explained(error, self._path, self._arguments.stream, self._life)
 
     def end_text(self, how: str) -> str:
         """How the daemon ended, with the last line of its log if that is a warning or an error.
@@ -219,7 +221,8 @@ class Connector:
         Args:
             how: How it ended.
         """
-        words = embedded.last_words(self._path) if self._arguments.source.config else ""
+        named = self._arguments.source.config
+        words = embedded.last_words(self._path, self._life) if named else ""
         return f"{how}; its log ends with: {words}" if words else how
 
     def end(self, session: Session) -> None:

@@ -24,6 +24,9 @@ from loaderd_wire.errors import CLASSES, ConfigError, LoaderdError, StreamFailed
 from loaderd_wire.paths import LOG, LOG_BEGINS, run_folders
 
 ROUTINE = re.compile(r"\S+Z (?:info|debug) ")  # how such lines of the log begin
+PID = re.compile(rf"{LOG_BEGINS}: pid (\d+)")
+OF_STREAM = re.compile(r" event=.* stream=(\S+)")
+REFUSED = " event=client_refused"
 STAMP = re.compile(r"\S+Z \w+ +")
 READY = b"ready"
 TAKEN = b"already running"  # how the error of a daemon that did not get the lock begins
@@ -206,44 +209,61 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def explained(error: LoaderdError, socket: str) -> LoaderdError:
+def explained(error: LoaderdError, socket: str, stream: str, life: str) -> LoaderdError:
     """The same error with the last lines of the newest embedded daemon's log.
+
+    Lines that are about another stream are left out, and those about clients that were refused:
+    they were told.
 
     Args:
         error: The error. It is returned itself where the log says nothing new.
         socket: Path of the daemon's socket.
+        stream: Name of the stream; "" for the only one.
+        life: As `last_words`.
     """
     text = str(error)
     log = socket + LOG
     if log in text:
         return error
-    quoting = _quoting(text, log, _newest(log)[-EXPLAINING_LINES:])
+    lines = [
+        line
+        for line in _newest(log, life)
+        if REFUSED not in line
+        and not (stream and (named := OF_STREAM.search(line)) and named[1] != stream)
+    ]
+    quoting = _quoting(text, log, lines[-EXPLAINING_LINES:])
     return error if quoting == text else type(error)(quoting)
 
 
-def last_words(socket: str) -> str:
+def last_words(socket: str, life: str) -> str:
     """The last line of the newest embedded daemon's log, without its time.
 
     Args:
         socket: Path of the daemon's socket.
+        life: Which daemon it must be of, as its Welcome said; "" where that is not known.
 
     Returns:
         The line; "" if it is routine, or if there is none.
     """
-    lines = _newest(socket + LOG)
+    lines = _newest(socket + LOG, life)
     return STAMP.sub("", lines[-1], count=1) if lines and not ROUTINE.match(lines[-1]) else ""
 
 
-def _newest(log: str) -> list[str]:
-    """The lines that the newest daemon has written.
+def _newest(log: str, life: str) -> list[str]:
+    """The lines that the newest daemon has written; none if that is not the one of this life.
 
-    Earlier daemons may have had other reasons to complain.
+    Earlier daemons may have had other reasons to complain, and one that `loaderd serve` has started
+    does not write here.
     """
     lines = _lines(log, 0, PIPE_BYTES)
     begin = max(
         (number for number, line in enumerate(lines) if ROUTINE.match(line) and LOG_BEGINS in line),
         default=-1,
     )
+    pid = PID.search(lines[begin]) if begin >= 0 else None
+    own = life.partition("-")[0]
+    if pid and own.isdigit() and own != pid[1]:
+        return []
     return lines[begin + 1 :]
 
 

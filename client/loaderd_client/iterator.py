@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from loaderd_client.batch import BatchType
 from loaderd_wire.slices import Cursor
@@ -60,6 +60,13 @@ class BatchIterator(Generic[BatchType]):
 
         with profiled_next(self._cursor()):
             return self._take(self._number)
+
+    def __reduce__(self) -> NoReturn:
+        """Refused: a session with the daemon cannot be copied."""
+        raise TypeError(
+            "an iterator of a Loader cannot be pickled or copied: pickle the Loader, which keeps "
+            "its place"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """As `Loader.state_dict`."""

@@ -366,3 +366,32 @@ def test_a_default_folder_that_others_may_enter_is_not_used(
 def test_a_log_that_was_cut_meanwhile_is_quoted_from_its_begin(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("the newest line\n")
     assert embedded._lines(str(tmp_path / "log"), 10_000, 5) == ["the newest line"]
+
+
+BEGINS = f"{STAMP} {LOG_BEGINS}: pid 7 event=log_begins\n"
+ENDS_SO = "2026-01-01T00:00:00.000Z error   the disk is full event=fault"
+
+
+@pytest.mark.parametrize(("life", "words"), [("7-ab", True), ("8-ab", False), ("", True)])
+def test_the_log_of_another_daemon_than_the_one_that_has_ended_says_nothing(
+    tmp_path: Path, life: str, words: bool
+) -> None:
+    (tmp_path / "d.sock.log").write_text(f"{BEGINS}{ENDS_SO}\n")
+    said = embedded.last_words(str(tmp_path / "d.sock"), life)
+    assert said == ("the disk is full event=fault" if words else "")
+    error = embedded.explained(StallError("why"), str(tmp_path / "d.sock"), "train", life)
+    assert ("the disk is full" in str(error)) is words
+
+
+def test_an_error_of_a_stream_quotes_no_lines_about_others(tmp_path: Path) -> None:
+    lines = [
+        "2026-01-01T00:00:00.000Z error   it has no pixels event=stream_failed stream=val",
+        "2026-01-01T00:00:00.000Z warning client (uid 0) refused: val event=client_refused",
+        "2026-01-01T00:00:00.000Z warning a sample is bad event=bad_sample stream=train key=3",
+        ENDS_SO,
+    ]
+    (tmp_path / "d.sock.log").write_text(BEGINS + "\n".join(lines))
+    error = embedded.explained(StallError("why"), str(tmp_path / "d.sock"), "train", "7-ab")
+    assert str(error).splitlines()[2:] == lines[2:]
+    error = embedded.explained(StallError("why"), str(tmp_path / "d.sock"), "", "7-ab")
+    assert str(error).splitlines()[2:] == [lines[0], *lines[2:]]

@@ -375,6 +375,14 @@ def test_lightning_trains_with_a_loader_two_epochs_exactly(fake: Fake, tmp_path:
     assert lines[-1] == str(epoch_indices(0, daemon.rules) + epoch_indices(1, daemon.rules))
 
 
+def test_an_iterator_says_that_its_loader_is_what_can_be_pickled(fake: Fake, load: Load) -> None:
+    batches = iter(load())
+    next(batches)
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="pickle the Loader, which keeps its place"):
+            copied(batches)
+
+
 def test_a_batch_is_a_dict_that_can_be_rebuilt_copied_and_pickled(fake: Fake, load: Load) -> None:
     fake(keys="stored")
     batch = next(iter(load()))

@@ -29,6 +29,7 @@ from loaderd_testing.daemon_harness import (
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.pipes import line_of
 from loaderd_testing.python_processes import TRAINING, python
+from loaderd_wire.paths import LOG_BEGINS
 
 TRAINER = """
 import sys
@@ -282,6 +283,24 @@ def test_a_training_script_without_a_guard_that_also_has_the_dataset_is_told_to_
     assert 'put the training loop under `if __name__ == "__main__":`' in done.stderr
     assert re.search(r"/mine\.py, line \d+: importing mine failed: ConfigError", done.stderr)
     until("its end", lambda: not daemons(site))
+
+
+def test_the_end_of_a_daemon_that_serve_has_started_is_not_told_with_an_older_daemons_log(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.write().serve()
+    Path(f"{site.socket}.log").write_text(
+        f"2026-01-01T00:00:00.000Z info    {LOG_BEGINS}: pid 1 event=log_begins\n"
+        "2026-01-01T00:00:00.000Z error   the disk is full event=fault\n"
+    )
+    batches = patiently(iter(site.loader(source=site.config)))
+    next(batches)
+    site.kill()
+    site.serve()
+    for _ in batches:
+        pass
+    assert "the daemon is gone (it closed the connection); going on" in caplog.text
+    Path(f"{site.socket}.log").unlink()
 
 
 def test_who_asks_for_what_only_the_edited_config_has_is_told_that_the_daemon_has_the_old_one(
