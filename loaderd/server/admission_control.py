@@ -240,8 +240,9 @@ class AdmissionControl:
         held += self._before_bytes or 0
         if self._registry.group_for(hello.stream, admitted):
             return admitted  # its memory is reserved, or on the way
-        how = "lower share_window, prefetch or batch_size" if admitted.share_window else ""
-        why = self._budget.shortage(f"stream {hello.stream!r}", admitted.segment, held, how)
+        shared = admitted.share_window > 0
+        what = f"stream {hello.stream!r}"
+        why = self._budget.shortage(what, admitted.segment, held, shared=shared)
         if why and self._before_bytes is not None:
             raise NoRoomYet
         if why:

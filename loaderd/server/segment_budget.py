@@ -47,14 +47,16 @@ class SegmentBudget:
         free = min((room.free for room in self._rooms()), default=0)
         return free - max(0, self.memory - self.store.live_bytes) - self.store.unfilled_bytes
 
-    def shortage(self, what: str, segment: Segment, held_bytes: int, how: str = "") -> str | None:
+    def shortage(
+        self, what: str, segment: Segment, held_bytes: int, *, shared: bool = False
+    ) -> str | None:
         """Why there is no memory for a segment, with the numbers and the setting to change.
 
         Args:
             what: What needs it, for the text.
             segment: The segment, which is not reserved yet.
             held_bytes: What the client still holds of a former daemon's segments.
-            how: What makes it need less; "" for what usually does.
+            shared: It is for sessions that share their batches.
 
         Returns:
             None if there is enough.
@@ -67,5 +69,5 @@ class SegmentBudget:
             held=held_bytes,
             unfilled=self.store.unfilled_bytes,
             rooms=self._rooms(),
-            how=how or "lower prefetch or batch_size",
+            how=f"lower {'share_window, ' * shared}prefetch or batch_size",
         )

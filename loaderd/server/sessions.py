@@ -183,7 +183,8 @@ class SessionRegistry:
             tail_row_bytes=action.tail_row_bytes,
             body_bytes=action.body_bytes,
         )
-        why = self._budget.shortage(f"a larger segment for stream {memory.name!r}", segment, 0)
+        what, shared = f"a larger segment for stream {memory.name!r}", memory.group > 0
+        why = self._budget.shortage(what, segment, 0, shared=shared)
         if why:
             self._step(GrowFailed(memory.owner, why))
             return

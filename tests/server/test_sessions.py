@@ -287,6 +287,15 @@ def test_a_larger_segment_beyond_the_ceiling_is_not_begun(loop: Loop) -> None:
     assert local_stream.segments.live_bytes == SESSION_BYTES
 
 
+def test_who_shares_is_told_that_fewer_batches_kept_for_others_need_less(loop: Loop) -> None:
+    local_stream = Desk(loop, memory=4 * SESSION_BYTES).open()
+    local_stream.welcomed(shared="yes")
+    group = local_stream.of(Attach)[0].group
+    local_stream.registry.grow(GrowSegment(group, 14, 1 << 20, 0))
+    text = local_stream.of(GrowFailed)[0].text
+    assert text.endswith("lower share_window, prefetch or batch_size")
+
+
 def test_growth_for_a_session_that_has_just_ended_is_nobodys(loop: Loop) -> None:
     local_stream = Desk(loop).open()
     peer = local_stream.welcomed()
