@@ -376,6 +376,7 @@ def test_lightning_trains_with_a_loader_two_epochs_exactly(fake: Fake, tmp_path:
 
 
 def test_an_iterator_says_that_its_loader_is_what_can_be_pickled(fake: Fake, load: Load) -> None:
+    fake()
     batches = iter(load())
     next(batches)
     for copied in (pickle.dumps, copy.copy, copy.deepcopy):
