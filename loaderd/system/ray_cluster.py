@@ -23,6 +23,7 @@ from loaderd.system.stderr import CapturedStderr
 
 MOST_CHARACTERS = 300  # of what Ray says
 LOGGED = re.compile(r"^\[[^]]*\] \S+:[0-9]+: ")  # begins a line of its log: time, process, file
+STACK = "Traceback (most recent call last):"  # begins a stack of Python
 NO_TOKEN = "InvalidAuthToken"  # a word of Ray's
 LOOK = "look"  # the group of methods that are answered while another one runs
 
@@ -172,5 +173,9 @@ def _cause(error: Exception) -> str:
 
 
 def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text[:MOST_CHARACTERS]
+    """What it says, in one line; of a stack in it only the exception."""
+    text, stack, rest = str(error).partition(STACK)
+    if stack:
+        ends = [line for line in rest.splitlines() if line and not line[0].isspace()]
+        text = " ".join([text, *ends[-1:]])
+    return " ".join(text.split())[:MOST_CHARACTERS] or type(error).__name__
