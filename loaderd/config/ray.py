@@ -23,7 +23,9 @@ class Resources:
             say("", f"{show(value)} is not {RESOURCES}")
             return {}
         for name, amount in value.items():
-            if type(amount) not in (int, float) or not math.isfinite(amount) or amount <= 0:
+            if not name:
+                say(join("", name), "is not the name of a resource")
+            elif type(amount) not in (int, float) or not math.isfinite(amount) or amount <= 0:
                 say(join("", name), f"{show(amount)} is not an amount above 0")
         return value
 
@@ -31,6 +33,7 @@ class Resources:
         """Amounts above 0."""
         return {
             "type": "object",
+            "propertyNames": {"minLength": 1},
             "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
         }
 
