@@ -56,12 +56,13 @@ class HandoverOffer:
         except (TypeError, AttributeError) as error:
             raise ValueError(f"{text[:200]!r} is no offer: {error}") from None
 
-    def refusal(self, streams: Mapping[str, OpenedStream], config: str) -> str:
+    def refusal(self, streams: Mapping[str, OpenedStream], config: str, memory: int) -> str:
         """Why a trainer of that daemon could not go on with this one; "" if all can.
 
         Args:
             streams: Those that are open here.
             config: Path of the config; "" for none.
+            memory: Ceiling of the segments here, in bytes.
         """
         for name, was in self.streams.items():
             if name not in streams:
@@ -80,6 +81,11 @@ class HandoverOffer:
                 return (
                     f"a trainer speaks protocol {protocol}, and this daemon {OLDEST} to {PROTOCOL}"
                 )
+        if self.segments > memory:
+            return (
+                f"[daemon] memory = {memory} is less than the {self.segments} bytes that its "
+                "trainers' batches take"
+            )
         return ""
 
     def edited(self, streams: Mapping[str, OpenedStream]) -> str:

@@ -126,7 +126,9 @@ class TakingOver:
         streams = parts.catalog.opened
         try:
             offer = HandoverOffer.from_json(body)
-            why = offer.refusal(streams, parts.config.path)
+            if parts.config.daemon.memory is None:  # measured beside the other one's segments
+                parts.budget.memory = max(parts.budget.memory, offer.memory)
+            why = offer.refusal(streams, parts.config.path, parts.budget.memory)
         except ValueError as error:
             offer, why = None, str(error)
         if offer is None or why:
@@ -140,8 +142,6 @@ class TakingOver:
         edited = offer.edited(streams)
         if edited:
             parts.log("warning", "code_changed", f"code has changed: {edited}; trainers are told")
-        if parts.config.daemon.memory is None:  # it was measured beside the other one's segments
-            parts.budget.memory = max(parts.budget.memory, offer.memory)
         try:
             self._socket.adopt(lock, listener)
         except OSError as error:

@@ -184,6 +184,18 @@ def test_a_changed_config_is_refused_by_its_field_and_the_old_daemon_serves_on(
     assert "ended" not in old.text()
 
 
+def test_a_config_with_less_memory_than_its_trainers_have_is_refused(
+    start: Start, batches: Iterator[Any], tmp_path: Path
+) -> None:
+    old = start().wait("ready: ")
+    next(batches)
+    new = start(takeover=True, memory=SEGMENT - 1)
+    assert new.ended() == EXIT_NO_START
+    assert f"cannot take over: [daemon] memory = {SEGMENT - 1} is less than the " in new.text()
+    assert serving(tmp_path) == old.process.pid
+    assert [next(batches).step for _ in range(12)] == list(range(1, 13))
+
+
 @pytest.mark.parametrize(
     ("streams", "given", "why"),
     [
@@ -260,10 +272,11 @@ OFFER = HandoverOffer(7, 100, 50, {}, ["/a.toml"], [3])
         (replace(OFFER, configs=["/b.toml"]), "a trainer was given /b.toml, and this daemon serves /a.toml"),
         (replace(OFFER, protocols=[2, 9]), "a trainer speaks protocol 9, and this daemon 2 to 4"),
         (replace(OFFER, streams={"val": {}}), "the config has no stream 'val' any longer"),
+        (replace(OFFER, segments=51), "[daemon] memory = 50 is less than the 51 bytes that its trainers' batches take"),
     ],
 )  # fmt: skip
 def test_what_trainers_could_not_go_on_with_is_named(offer: HandoverOffer, why: str) -> None:
-    assert offer.refusal({}, "/a.toml") == why
+    assert offer.refusal({}, "/a.toml", 50) == why
 
 
 def test_an_offer_of_a_later_version_is_read() -> None:
