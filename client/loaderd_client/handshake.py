@@ -225,7 +225,9 @@ class Handshake:
             if isinstance(message, m.Starting):
                 self._doing, self.started = message.text, True
                 self._wait.heard_starting()
-            elif not isinstance(message, (m.Bye, m.Report)):
+            elif not isinstance(message, m.Bye) and (
+                self._unknown or not isinstance(message, m.Report)
+            ):
                 raise ProtocolError(f"the daemon answered a hello with {type(message).__name__}")
         if control.ended:
             control.close()

@@ -317,9 +317,43 @@ def test_a_node_that_becomes_slow_holds_up_no_batch(nodes: Nodes, tmp_path: Path
         site.close()
 
 
+def test_resources_that_ray_does_not_take_are_named_in_one_line(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    assert refused(tmp_path, nodes.address, resources={"GPU": 1.5}) == (
+        "Ray does not take [workers.ray] resources = {GPU = 1.5}: GPU resource quantities >1 must "
+        "be whole numbers. The specified quantity 1.5 is invalid."
+    )
+
+
+def test_resources_that_no_node_has_are_named(nodes: Nodes, tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.write(workers=1, pool=f'[workers.ray]\naddress = "{nodes.address}"\nresources = {{x = 1}}')
+    try:
+        site.serve()
+        line = f"1 waiting for Ray at {nodes.address} to find room for {{x = 1}}"
+        until("the line", lambda: line in remote(site)["text"])
+    finally:
+        site.close()
+
+
+def refused(folder: Path, address: str, **more: Any) -> str:
+    """Why a worker for a cluster has not started; it is no fault of the worker."""
+    shop = Workshop(folder, [numbers()], ray=RayConfig(address=address, **more))
+    try:
+        shop.facts("train")
+        shop.pool.start(1, 0.0, True)
+        death = shop.death(1)
+        assert not death.own
+        return death.boot
+    finally:
+        shop.close()
+
+
 def test_a_node_or_a_head_that_goes_does_not_change_the_stream(
     nodes: Nodes, tmp_path: Path
 ) -> None:
+    """It ends the nodes: no test that uses them may come after it."""
     site = Site(tmp_path)
     ray = f'[workers.ray]\naddress = "{nodes.address}"\nnum_workers = 1'
     site.write(fault=f"def fault(index):{FAULT.format(folder=str(tmp_path))}", workers=1, pool=ray)
@@ -383,36 +417,3 @@ def test_a_cluster_that_asks_for_a_token_is_told_with_where_to_put_it(
         why = refused(tmp_path, address)
         assert why.startswith(f"Ray at {address} asks for a token, and this daemon has ")
         assert "RAY_AUTH_TOKEN_PATH=FILE" in why
-
-
-def test_resources_that_ray_does_not_take_are_named_in_one_line(
-    nodes: Nodes, tmp_path: Path
-) -> None:
-    assert refused(tmp_path, nodes.address, resources={"GPU": 1.5}) == (
-        "Ray does not take [workers.ray] resources = {GPU = 1.5}: GPU resource quantities >1 must "
-        "be whole numbers. The specified quantity 1.5 is invalid."
-    )
-
-
-def test_resources_that_no_node_has_are_named(nodes: Nodes, tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    site.write(workers=1, pool=f'[workers.ray]\naddress = "{nodes.address}"\nresources = {{x = 1}}')
-    try:
-        site.serve()
-        line = f"1 waiting for Ray at {nodes.address} to find room for {{x = 1}}"
-        until("the line", lambda: line in remote(site)["text"])
-    finally:
-        site.close()
-
-
-def refused(folder: Path, address: str, **more: Any) -> str:
-    """Why a worker for a cluster has not started; it is no fault of the worker."""
-    shop = Workshop(folder, [numbers()], ray=RayConfig(address=address, **more))
-    try:
-        shop.facts("train")
-        shop.pool.start(1, 0.0, True)
-        death = shop.death(1)
-        assert not death.own
-        return death.boot
-    finally:
-        shop.close()
