@@ -36,6 +36,8 @@ def stands() -> Iterator[subprocess.Popen[str]]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with python("-c", WAITS, imports=TRAINING, **pipes) as process:
         assert line_of(process) == "here\n"
+        stat = Path(f"/proc/{process.pid}/stat")
+        until("its sleep", lambda: stat.read_text().rpartition(")")[2].split()[0] == "S")
         yield process
 
 
